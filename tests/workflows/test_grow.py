@@ -16,25 +16,26 @@ import torch
 import tilth
 from tests.selftrain.labelled import as_rows, classed
 from tests.tiny import read_json, salads, save_encoder, write_lines, write_rows
-from tests.tiny.calls import watched
 from tests.tiny.rows import SENTENCES
 from tests.workflows.grown import check_resume, run_grow
+from tilth.classifiers.examples import LabeledExamples
 from tilth.data.sources import load_folder
 from tilth.errors import InputError, TilthError
 from tilth.models import load_encoder
 from tilth.models.classifier import load_classifier
-from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
+from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.runs import Run, RunMismatch
-from tilth.workflows.grow import arms as ways
 from tilth.workflows.grow import grow as growing
 from tilth.workflows.grow import notes
 from tilth.workflows.grow.arms import (
     PLAIN,
     SIMILARITY,
     Arm,
+    Grown,
     Teacher,
     Trainer,
     arms_of,
+    encoders_of,
     temperature_of,
     tempered,
 )
@@ -243,13 +244,16 @@ def test_the_reference_is_tried_before_a_cheaper_point_of_the_learning_curve(
 
 
 @pytest.mark.parametrize(
-    ("contrast", "setfit", "better"), [(0.35, 0.9, SETFIT), (0.7, 0.35, CONTRAST)]
+    ("contrast", "setfit", "average", "better"),
+    [(0.35, 0.9, 0.4, SETFIT), (0.7, 0.35, 0.4, CONTRAST), (0.35, 0.4, 0.82, AVERAGE)],
 )
-def test_the_better_encoder_teaches_and_a_resumed_search_knows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contrast: float, setfit: float, better: str
-) -> None:
-    monkeypatch.setattr("tests.workflows.test_grow.ARMS", [Arm(CONTRAST), *ARMS])
-    chances = {**CHANCES, CONTRAST: contrast, SETFIT: setfit}
+def test_the_best_encoder_teaches_and_a_resumed_search_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contrast: float, setfit: float,
+    average: float, better: str,
+) -> None:  # fmt: skip
+    arms = [Arm(AVERAGE), Arm(CONTRAST), *ARMS]
+    monkeypatch.setattr("tests.workflows.test_grow.ARMS", arms)
+    chances = {**CHANCES, CONTRAST: contrast, SETFIT: setfit, AVERAGE: average}
     search, run, kept = search_in(tmp_path / "run", chances)
     trainer: Any = search.trainer
     trainer.alone_is = None
@@ -258,10 +262,13 @@ def test_the_better_encoder_teaches_and_a_resumed_search_knows(
     assert trainer.teacher.arm == better == search.reference.name == search.teacher.name
     assert trainer.teacher.temperature != 1.0
     assert trainer.taught["a"] == trainer.taught["half"] == trainer.teacher
+    names = list(dict.fromkeys(name for name, _ in trainer.trained))
+    assert names.index(CONTRAST) < names.index(SETFIT) < names.index(AVERAGE) < names.index("a")
     counts = {arm.name: len(search.done(arm)) for arm in search.arms}
     assert counts[better] == 10
-    assert counts[SETFIT if better == CONTRAST else CONTRAST] < 10
-    assert kept[-1] == (SETFIT if better == SETFIT else "a + b")
+    worse = {SETFIT: CONTRAST, CONTRAST: SETFIT, AVERAGE: MAJORITY}[better]
+    assert (counts[worse] < 10) == (better != AVERAGE)
+    assert kept[-1] == ("a + b" if better == CONTRAST else better)
     again, run, _ = search_in(tmp_path / "run", chances)  # the kept model may be trained first
     with run:
         assert again.trainer.teacher == trainer.teacher
@@ -382,7 +389,7 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
         return [arm.name for arm in arms_of(read_grow_task(GrowSources(**sources)), settings,
                                             raw=raw)]  # fmt: skip
 
-    simple = [MAJORITY, TFIDF, ENCODER, CONTRAST, SETFIT, PLAIN]
+    simple = [MAJORITY, TFIDF, ENCODER, CONTRAST, SETFIT, AVERAGE, PLAIN]
     alone = names(train=str(rows))
     assert [name for name in alone if "of the labelled" not in name] == simple
     some = names(raw=True, train=str(rows))
@@ -461,7 +468,7 @@ def test_without_a_base_students_are_regressions_on_the_contrastive_encoder(
         assert found["base"] == base
 
 
-@pytest.mark.parametrize("name", [CONTRAST, SETFIT])
+@pytest.mark.parametrize("name", [CONTRAST, SETFIT, AVERAGE])
 def test_a_student_is_the_teacher_with_another_regression(place: Path, name: str) -> None:
     task = read_grow_task(GrowSources(str(place / "train.jsonl")))
     settings = Growth()
@@ -470,7 +477,7 @@ def test_a_student_is_the_teacher_with_another_regression(place: Path, name: str
     trainer.teacher = Teacher(name)
     assert trainer.alone == name
     teacher = trainer.train(Arm(name), fold)
-    student = trainer._taught(task.rows, fold, Extra.of(task.rows, LABELLED), again=False)
+    student = trainer._taught(task.rows, fold, Extra.of(task.rows, LABELLED))
     assert teacher.classifier is not None
     assert student.classifier is not None
     before, found = teacher.classifier(), student.classifier()
@@ -483,27 +490,46 @@ def test_a_student_is_the_teacher_with_another_regression(place: Path, name: str
         )
 
 
-def test_a_second_round_trains_the_encoder_on_the_surest_sentences(
-    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+def weights_of(grown: Grown) -> dict[str, torch.Tensor]:
+    assert grown.classifier is not None
+    weights = grown.classifier().model.state_dict()
+    return {name: one for name, one in weights.items() if not name.startswith("classifier.")}
+
+
+@pytest.mark.parametrize("teacher", [CONTRAST, AVERAGE])
+def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sentences(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch, teacher: str
 ) -> None:
     task = read_grow_task(GrowSources(str(place / "train.jsonl"), (str(place / "raw.txt"),)))
     settings = Growth(paraphrase=False)
     bank = open_raw([str(place / "raw.txt")], place, device="cpu")
     makes = Sources(task, bank, settings, place, "cpu")
     trainer = Trainer(task, makes, base, settings, "cpu")
+    trainer.teacher = Teacher(teacher)
     fold = folds_of(task, 3, 1, seed=0)[0]
-    trained = watched(monkeypatch, ways, "train_label_contrast")
-    first = trainer.train(Arm(RETRIEVED, (RETRIEVED,)), fold)
+    models: list[Any] = []
+    real = Trainer._headed
+
+    def headed(self: Trainer, name: str, rows: LabeledExamples, *rest: Any) -> Any:
+        models.append((rows.texts, real(self, name, rows, *rest)))
+        return models[-1][1]
+
+    monkeypatch.setattr(Trainer, "_headed", headed)
     second = trainer.train(Arm("again", (RETRIEVED,), rounds=2), fold)
-    (labelled, *_), (both, *_) = (given for given, _ in trained)
-    assert set(labelled) < set(both)
+    found = weights_of(second)
+    assert len(models) == len(encoders_of(teacher)) + 1
+    surest, _ = models[-1]
+    labelled = task.rows.select(fold.train).texts
+    assert all(texts == labelled for texts, _ in models[:-1])
+    assert not set(surest) & set(labelled)
+    for name, one in found.items():
+        parts = [model.model.state_dict()[name].float() for _, model in models]
+        assert torch.allclose(one.float(), torch.stack(parts).mean(dim=0), atol=1e-6)
     assert second.rows is not None
-    half = second.rows.origin.count(RETRIEVED) / second.rows.origin.count(LABELLED)
-    assert second.times == max(1, round(half))
-    assert first.classifier is not None
-    assert second.classifier is not None
-    one, two = first.classifier().model.state_dict(), second.classifier().model.state_dict()
-    assert any(not torch.equal(one[name], two[name]) for name in one if "classifier" not in name)
+    assert second.rows.origin == [LABELLED] * len(labelled) + [RETRIEVED] * len(surest)
+    assert second.times == 1
+    first = weights_of(trainer.train(Arm(RETRIEVED, (RETRIEVED,)), fold))
+    assert any(not torch.equal(found[name], first[name]) for name in found)
 
 
 def test_an_encoder_that_was_forgotten_is_trained_for_new_texts_alone(

@@ -13,6 +13,7 @@ TEACHER, TRAINED, WITHOUT_FIRST = "teacher", "trained", "without the first set"
 ENCODER = "starter-encoder + logistic regression"
 SETFIT = "SetFit"
 CONTRAST = "contrastive starter-encoder"
+AVERAGE = "contrastive starter-encoder and SetFit, averaged"
 TFIDF, MAJORITY = "TF-IDF + logistic regression", "majority"
 WORDS, FREQUENT = "words + logistic regression", "each word's commonest tag"
 BASELINES = (SETFIT, ENCODER, TFIDF, MAJORITY, WORDS, FREQUENT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 from numpy.typing import NDArray
 
 from tilth.classifiers.collate import encode
@@ -22,7 +24,7 @@ from tilth.classifiers.settings import Finetuning
 from tilth.encoders.label_contrast import train_label_contrast
 from tilth.encoders.setfit import train_setfit
 from tilth.models.classifier import Classifier, new_classifier
-from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
+from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.workflows import baselines
 from tilth.workflows.baselines import fit_baseline
 from tilth.workflows.grow.heads import Heads
@@ -53,8 +55,8 @@ RETRIEVALS = {
     "retrieved, fewer": (3.0, "label-average"),
 }
 _ROUNDS = 2
-_SUREST = 3.0  # sentences for each labelled row, that the encoder is trained on in a second round
-_HALF = 0.5  # share of labelled rows among them
+# What an encoder is trained by on the labelled rows alone, by name.
+TRAINED: dict[str, Callable[..., Any]] = {CONTRAST: train_label_contrast, SETFIT: train_setfit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,8 @@ class Arm:
 
     Attributes:
         sources: of rows beside the labelled ones.
-        rounds: of self-training: in the second, the encoder is trained again, on the labelled rows
-            and on the sentences that the first student labels most surely.
+        rounds: of self-training: in the second, another encoder is trained on the sentences that
+            the first student labels most surely, and its weights are averaged with the teacher's.
         share: of the labelled rows that are trained on, for the learning curve.
     """
 
@@ -90,6 +92,11 @@ class Arm:
         return self.name not in (MAJORITY, TFIDF, SIMILARITY) and not self.is_curve
 
 
+def encoders_of(name: str) -> tuple[str, ...]:
+    """Return the arms that train what an arm of labelled rows alone stands on."""
+    return tuple(TRAINED) if name == AVERAGE else (name,) if name in TRAINED else ()
+
+
 def alone(settings: Growth) -> str:
     """Return the arm that trains like students, on labelled rows alone."""
     return CONTRAST if settings.base is None else PLAIN
@@ -101,7 +108,7 @@ def arms_of(task: GrowTask, settings: Growth, *, raw: bool) -> list[Arm]:
     if task.task is not None:
         found.append(Arm(SIMILARITY))
     if len(task.rows):
-        found += [Arm(name) for name in (MAJORITY, TFIDF, ENCODER, CONTRAST, SETFIT, PLAIN)]
+        found += [Arm(name) for name in (MAJORITY, TFIDF, ENCODER, *TRAINED, AVERAGE, PLAIN)]
         found += [Arm(CURVE.format(share), share=share) for share in SHARES]
     sources = []
     if raw and len(task.rows):
@@ -130,7 +137,7 @@ class Teacher:
     """What labels sentences, and what students are another regression on.
 
     Attributes:
-        arm: contrastive encoder or SetFit: the arm whose encoder it is.
+        arm: contrastive encoder, SetFit or the average of both: the arm whose encoder it is.
         temperature: divides its logits, so that its probabilities are calibrated.
     """
 
@@ -158,9 +165,10 @@ class Grown:
 class Trainer:
     """Trains arms on folds, and keeps the teachers of a few folds in memory.
 
-    The teacher is the contrastive encoder or SetFit. The student is the same encoder under another
-    regression, in a second round another contrastive encoder; where a base is asked for, the
-    student is that base, fine-tuned.
+    The teacher is the contrastive encoder, SetFit, or the encoder of the mean of their weights. The
+    student is the same encoder under another regression, in a second round its average with a
+    contrastive encoder of other rows; where a base is asked for, the student is that base,
+    fine-tuned.
 
     Attributes:
         base: what is fine-tuned.
@@ -201,7 +209,7 @@ class Trainer:
             )
         if arm.sources:
             return self._student(arm, fold, rows)
-        if arm.name in (CONTRAST, SETFIT):
+        if arm.name in (*TRAINED, AVERAGE):
             encoder = self._encoder(arm.name, fold)
             return _headed_by(encoder, encoder.own, Extra.of(rows, LABELLED))
         name = self.alone if arm.is_curve else arm.name
@@ -213,7 +221,13 @@ class Trainer:
         """Return the encoder that an arm trains on a fold; without labelled rows, as it was."""
         if (name, fold.number) not in self._encoders:
             rows = self.task.rows.select(fold.train)
-            self._encoders[name, fold.number] = Heads(lambda: self._headed(name, rows, fold), rows)
+
+            def make() -> Classifier:
+                if name != AVERAGE:
+                    return self._headed(name, rows, fold)
+                return average(*(self._encoder(one, fold).encoder for one in TRAINED))
+
+            self._encoders[name, fold.number] = Heads(make, rows)
         return self._encoders[name, fold.number]
 
     def _taught_by(self, fold: Fold, texts: Sequence[tuple[str, ...]]) -> NDArray[np.float32]:
@@ -254,11 +268,12 @@ class Trainer:
     def _headed(self, name: str, rows: LabeledExamples, fold: Fold) -> Classifier:
         """Return the starter encoder, trained as an arm trains it, under logistic regression."""
         how: dict[str, Any] = {"kind": "class", "labels": rows.labels, "device": self.device}
-        if name == ENCODER or not len(rows):
+        if name == AVERAGE:
+            model = average(*(self._headed(one, rows, fold) for one in TRAINED))
+        elif name == ENCODER or not len(rows):
             model = new_classifier(baselines.STARTER, **how)
         else:
-            train: Any = train_setfit if name == SETFIT else train_label_contrast
-            encoder = train(
+            encoder = TRAINED[name](
                 [text for (text,) in rows.texts], np.asarray(rows.targets), baselines.STARTER,
                 seed=self._finetuning(fold).seed, device=self.device,
             )  # fmt: skip
@@ -269,13 +284,11 @@ class Trainer:
             begin_head(model, encode(model, rows, bfloat16=False))
         return model
 
-    def _taught(self, rows: LabeledExamples, fold: Fold, about: Extra, *, again: bool) -> Grown:
-        """Train a student on rows; `again`: its encoder, too."""
+    def _taught(self, rows: LabeledExamples, fold: Fold, about: Extra) -> Grown:
+        """Train a student on rows."""
         if self.settings.base is not None:
             return _tuned_on(self._tuned(rows, fold), about)
         encoder = self._encoder(self.teacher.arm, fold)
-        if again:
-            encoder = Heads(lambda: self._headed(CONTRAST, rows, fold), rows)
         return _headed_by(encoder, encoder.fit(rows), about)
 
     def _student(self, arm: Arm, fold: Fold, rows: LabeledExamples) -> Grown:
@@ -288,9 +301,23 @@ class Trainer:
             else:
                 table = self.sources.described_candidates(fold, MULTIPLE)
             given = grown.answer(_texts(table))
-            surest = self.sources.select(table, given, fold, _SUREST, "margin")
-            grown = self._fit(rows, Extra.of(surest, source), fold, again=True)
+            surest = self.sources.select(table, given, fold, MULTIPLE, "margin")
+            grown = self._averaged(rows, Extra.of(surest, source), fold)
         return grown
+
+    def _averaged(self, rows: LabeledExamples, surest: Extra, fold: Fold) -> Grown:
+        """Average the teacher's encoder with one that is trained on other rows."""
+        if self.settings.base is not None:
+            return self._fit(rows, surest, fold)
+
+        def make() -> Classifier:
+            other = self._headed(CONTRAST, surest.rows, fold)
+            known = encoders_of(self.teacher.arm) if len(rows) else ()
+            return average(other, *(self._encoder(name, fold).encoder for name in known))
+
+        encoder = Heads(make, rows if len(rows) else surest.rows)
+        grown = _headed_by(encoder, encoder.own, Extra.of(rows, LABELLED).and_then(surest))
+        return replace(grown, times=1 if len(rows) else 0)
 
     def extra(self, arm: Arm, fold: Fold) -> Extra:
         """Return the rows of an arm's sources, each text once."""
@@ -316,13 +343,11 @@ class Trainer:
         multiple, query = RETRIEVALS[arm.retrieval]
         return self.sources.candidates(fold, multiple, query), multiple
 
-    def _fit(
-        self, rows: LabeledExamples, extra: Extra, fold: Fold, *, again: bool = False
-    ) -> Grown:
-        """Train a student on both kinds of rows; labelled ones make up a quarter or half."""
+    def _fit(self, rows: LabeledExamples, extra: Extra, fold: Fold) -> Grown:
+        """Train a student on both kinds of rows; labelled ones make up a quarter at least."""
         if not len(rows):
-            return replace(self._taught(extra.rows, fold, extra, again=again), times=0)
-        times = repeat_count(_HALF if again else SHARE, len(extra.rows), len(rows))
+            return replace(self._taught(extra.rows, fold, extra), times=0)
+        times = repeat_count(SHARE, len(extra.rows), len(rows))
         own = rows
         if RETRIEVED in extra.origin or DESCRIBED in extra.origin:
             given = self._taught_by(fold, rows.texts)
@@ -330,7 +355,7 @@ class Trainer:
             own = replace(rows, targets=blended.astype(np.float32))
         both = concatenate(extra.rows, repeat(own, times))
         trained = Extra.of(own, LABELLED).and_then(extra)
-        return replace(self._taught(both, fold, trained, again=again), times=times)
+        return replace(self._taught(both, fold, trained), times=times)
 
 
 def _headed_by(heads: Heads, head: Head, rows: Extra) -> Grown:
@@ -339,6 +364,20 @@ def _headed_by(heads: Heads, head: Head, rows: Extra) -> Grown:
 
 def _tuned_on(model: Classifier, rows: Extra) -> Grown:
     return Grown(lambda: model, model.probabilities, rows)
+
+
+def average(one: Classifier, *others: Classifier) -> Classifier:
+    """Return a classifier with the mean of the weights of several that began as the same encoder.
+
+    Reference:
+        Wortsman et al. 2022, "Model soups", arXiv 2203.05482.
+    """
+    model = copy.deepcopy(one.model)
+    states = [other.model.state_dict() for other in (one, *others)]
+    for name, weight in model.state_dict().items():
+        if weight.is_floating_point():
+            weight.copy_(torch.stack([state[name] for state in states]).mean(dim=0))
+    return replace(one, model=model)
 
 
 def _texts(table: pa.Table) -> list[tuple[str, ...]]:

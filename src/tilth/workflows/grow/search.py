@@ -14,10 +14,17 @@ from numpy.typing import NDArray
 
 from tilth.metrics.significance import Interval, mean_interval
 from tilth.models.trainer import MODEL, is_whole
-from tilth.report.systems import CONTRAST, SETFIT
+from tilth.report.systems import AVERAGE, SETFIT
 from tilth.runs import Progress, Run
 from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, from_lists
-from tilth.workflows.grow.arms import SIMILARITY, Arm, Teacher, temperature_of
+from tilth.workflows.grow.arms import (
+    SIMILARITY,
+    TRAINED,
+    Arm,
+    Teacher,
+    encoders_of,
+    temperature_of,
+)
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.settings import Growth
@@ -200,7 +207,10 @@ class Search:
         found = {}
         for source in arm.sources:
             rest = set(arm.sources) - {source}
-            same = [one for one in self.usable if set(one.sources) == rest and one.sources]
+            same = [
+                one for one in self.usable
+                if set(one.sources) == rest and one.sources and one.rounds == arm.rounds
+            ]  # fmt: skip
             found[source] = same[0] if same else self.reference
         return found
 
@@ -253,13 +263,17 @@ class Search:
     def _rung(self, alive: Sequence[Arm], folds: Sequence[Fold], number: int) -> bool:
         """Run the missing trials of arms on folds; tell whether the budget allows none of them.
 
-        Simple arms come first, then SetFit, then those with sources and the learning curve, each by
-        cost. An arm that the budget is too short for is left out.
+        Simple arms come first, then SetFit and the average with it, then those with sources and the
+        learning curve, each by cost. An arm that the budget is too short for is left out.
         """
+        late = (SETFIT, AVERAGE)
         order = sorted(
             alive,
-            key=lambda arm: (not arm.is_simple, arm.name == SETFIT, self.cost(arm)),
-        )
+            key=lambda arm: (
+                not arm.is_simple, late.index(arm.name) + 1 if arm.name in late else 0,
+                self.cost(arm),
+            ),
+        )  # fmt: skip
         missing = {
             arm: [fold for fold in folds if self._index(arm, fold) not in self._answers]
             for arm in order
@@ -281,8 +295,10 @@ class Search:
         return bool(total) and not tried
 
     def _is_dear(self, arm: Arm) -> bool:
-        rival = CONTRAST if self.trainer.teacher.arm == SETFIT else SETFIT
-        return bool(arm.sources) or arm.name == rival
+        """Tell whether an arm is left out of later rungs if it is worse than others."""
+        teacher = self.trainer.teacher.arm
+        rivals = {*TRAINED, AVERAGE} - {teacher, *encoders_of(teacher)}
+        return bool(arm.sources) or arm.name in rivals
 
     def _has_teacher(self, arm: Arm) -> bool:
         """Tell whether an arm is trained like the teacher, or on what it labels."""
@@ -291,6 +307,8 @@ class Search:
     def _is_over(self, arm: Arm, trials: int) -> bool:
         """Tell whether the budget is too short for so many trials and the last trainings."""
         if self._has_teacher(arm) and not self.done(self.teacher):
+            return True
+        if arm.name == AVERAGE and not all(self.done(one) for one in self._named(*TRAINED)):
             return True
         return self.spent + trials * self.cost(arm) + self.reserve() > self.settings.seconds
 
@@ -303,16 +321,22 @@ class Search:
     def reserve(self) -> float:
         """Return the seconds that the last trainings will take."""
         best = self.best() or self.first
-        return self.cost(best) + (self.cost(self.reference) if best.sources else 0.0)
+        named = {best.name} | ({self.reference.name} if best.sources else set())
+        named |= {one for name in named for one in encoders_of(name)}
+        return sum(map(self.cost, self._named(*named)))
+
+    def _named(self, *names: str) -> list[Arm]:
+        return [arm for arm in self.arms if arm.name in names]
 
     def _teach(self) -> None:
-        """Decide once what labels sentences: the better one of contrastive encoder and SetFit."""
+        """Decide once what labels sentences: the best of contrastive encoder, SetFit and both."""
 
         def decide() -> dict[str, Any]:
-            named = {arm.name: arm for arm in self.arms}
             arm = self.teacher
-            if SETFIT in named and (gain := self.gain(named[SETFIT], arm)) is not None:
-                arm = named[SETFIT] if gain.value > 0 else arm
+            gains = {one: self.gain(one, arm) for one in self._named(*TRAINED, AVERAGE)}
+            known = {one: gain.value for one, gain in gains.items() if gain is not None}
+            if known and max(known.values()) > 0:
+                arm = max(known, key=lambda one: known[one])
             return asdict(Teacher(arm.name, temperature_of(*self.answers(arm))))
 
         self.trainer.teacher = Teacher(**self.run.resolve(_TEACHER, decide))
@@ -351,6 +375,8 @@ class Search:
         if number + 1 < _CURVE_RUNGS:
             kept += [arm.name for arm in alive if arm.is_curve]
         kept += [arm.name for arm in order[: -(-len(order) // 2)]]
+        if AVERAGE in kept:
+            kept += [name for name in TRAINED if name not in kept]
         if number == 0:
             kinds = list(dict.fromkeys(arm.sources[0] for arm in order if arm.sources))
             for size in {2, len(kinds)}:

@@ -9,7 +9,7 @@ from tilth.classifiers.load import repeat_count
 from tilth.classifiers.settings import Finetuning
 from tilth.encoders.label_contrast import BATCH, step_count
 from tilth.encoders.setfit import MOST_PAIRS
-from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
+from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.workflows.grow.arms import RETRIEVALS, SIMILARITY, Arm
 from tilth.workflows.grow.sources import (
     DESCRIBED,
@@ -42,16 +42,18 @@ class Speeds:
     compare: float
 
     def seconds(self, arm: Arm, task: GrowTask, sources: Sources) -> float:
-        """Return the estimated seconds of one training and measurement of an arm."""
+        """Return the estimated seconds of one training and measurement of an arm.
+
+        An average is of encoders that other arms have trained.
+        """
         rows = round(len(task.rows) * arm.share)
-        contrast = 2.0 + step_count(rows) * BATCH / (2 * self.encode)
         headed = sources.settings.base is None
-        if arm.name in (MAJORITY, TFIDF, SIMILARITY, ENCODER):
+        if arm.name in (MAJORITY, TFIDF, SIMILARITY, ENCODER, AVERAGE):
             return 1.0 + rows / self.compare
         if arm.name == SETFIT:
             return 2.0 + min(MOST_PAIRS, 40 * rows) / self.encode
         if arm.name == CONTRAST or (headed and arm.is_curve):
-            return contrast + rows / self.compare
+            return self._contrast(rows) + rows / self.compare
         if not arm.sources:
             return 1.0 + _trained(rows) / self.train
         extra = 0
@@ -62,12 +64,17 @@ class Speeds:
         compared = sources.most_compared if DESCRIBED in arm.sources else 0
         if headed:  # heads are free: every text is encoded once
             read = extra + rows + (extra if RETRIEVED in arm.sources else 0)
-            again = (arm.rounds - 1) * (contrast + (compared + read) / self.compare)
+            a_round = self._contrast(extra) + (compared + read) / self.compare
+            again = (arm.rounds - 1) * a_round
             return 2.0 + (compared + read) / self.compare + again
         times = repeat_count(SHARE, extra, rows) if rows else 0
         # The teacher labels twice as many sentences.
         a_round = 2 * extra / self.compare + _trained(extra + times * rows) / self.train
         return 2.0 + compared / self.compare + arm.rounds * a_round
+
+    def _contrast(self, rows: int) -> float:
+        """Return the seconds of a contrastive training."""
+        return 2.0 + step_count(rows) * BATCH / (2 * self.encode)
 
 
 def _trained(rows: int) -> float:
