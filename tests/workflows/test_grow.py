@@ -274,6 +274,27 @@ def test_the_best_encoder_teaches_and_a_resumed_search_knows(
         assert again.trainer.teacher == trainer.teacher
 
 
+def test_a_rung_that_the_budget_ends_does_not_drop_what_it_has_not_measured(tmp_path: Path) -> None:
+    search, run, kept = search_in(tmp_path / "run", CHANCES, budget="1h")
+    named = {arm.name: arm for arm in ARMS}
+    search.speeds = SimpleNamespace(seconds=lambda *_: 0.0)
+    real = search._is_over
+
+    def over(arm: Arm, trials: int) -> bool:  # in the second rung all but the reference
+        second = len(search.done(named["a + b"])) == 2 and arm.name != PLAIN
+        return second or real(arm, trials)
+
+    search._is_over = over  # type: ignore[method-assign]
+    with run:
+        assert search.go() == OVER
+        counts = {arm.name: len(search.done(arm)) for arm in ARMS}
+        assert (counts[PLAIN], counts["a"], counts["b"], counts["a + b"]) == (5, 2, 2, 2)
+        best = search.best()
+        assert best is not None
+        assert best.name in {"a", "b", "a + b"}  # by gains on two folds
+        assert kept[-1] == best.name
+
+
 def test_without_the_reference_the_best_score_is_kept(tmp_path: Path) -> None:
     search, run, _ = search_in(tmp_path / "run", CHANCES)
     named = {arm.name: arm for arm in ARMS}

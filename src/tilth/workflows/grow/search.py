@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ROW, SECONDS = "row", "seconds"
 _TEACHER = "teacher"  # the fact what labels sentences
+_RUNG = "rung {}"  # the fact which arms stay
 ENDED = "ended at {}"  # the fact why a search ended within a budget
 FINISHED, OVER, SURE = "finished", "budget", "margin"
 _FIRST = 2  # folds of the first rung, where there are several rungs
@@ -183,13 +184,13 @@ class Search:
         )
 
     def best(self) -> Arm | None:
-        """Return the saved arm with the largest gain among those measured on most folds."""
-        some = [arm for arm in self.arms if arm.is_saved]
-        most = max((len(self.done(arm)) for arm in some), default=0)
-        if not most:
+        """Return the saved arm with the largest gain among those that no rung has dropped.
+
+        In a rung that the budget ends, some have more folds than others: gains are paired.
+        """
+        some = self._undropped()
+        if not some:
             return None
-        bound = max([bound for bound in self.bounds if bound <= most], default=1)
-        some = [arm for arm in some if len(self.done(arm)) >= bound]
         if not self.done(self.reference):  # the budget was too short for it
             return max(some, key=lambda arm: self.score(arm).value)
         gains = {arm: self.gain(arm, self.reference) for arm in some}
@@ -201,6 +202,21 @@ class Search:
         if not known:
             return self.reference
         return max(known, key=lambda arm: known[arm])  # the first, and so simplest, of equals
+
+    def _undropped(self) -> list[Arm]:
+        """Return the saved arms that are left after the last whole rung, measured on its folds."""
+        saved = [arm for arm in self.arms if arm.is_saved and self.done(arm)]
+        whole = [
+            (set(self.run.resolved[_RUNG.format(number)]), bound)
+            for number, bound in enumerate(self.bounds)
+            if _RUNG.format(number) in self.run.resolved
+        ]
+        if whole:
+            names, bound = whole[-1]
+            return [arm for arm in saved if arm.name in names and len(self.done(arm)) >= bound]
+        most = max((len(self.done(arm)) for arm in saved), default=0)
+        bound = max([bound for bound in self.bounds if bound <= most], default=1)
+        return [arm for arm in saved if len(self.done(arm)) >= bound]
 
     def without(self, arm: Arm) -> dict[str, Arm]:
         """Return the arm that each source of an arm is ablated by: the same without it."""
@@ -243,7 +259,7 @@ class Search:
                 return self._end(OVER)
             if self._is_settled(alive):
                 return self._end(SURE)
-            rung = f"rung {number}"
+            rung = _RUNG.format(number)
             kept = self.run.resolve(rung, partial(self._survivors, alive, number))
             alive = [arm for arm in self.usable if arm.name in kept]
             # Mixtures are first tried now: on the earlier folds too, so that all have the same.
@@ -261,7 +277,10 @@ class Search:
         return str(self.run.resolve(self._ended, lambda: why))
 
     def _rung(self, alive: Sequence[Arm], folds: Sequence[Fold], number: int) -> bool:
-        """Run the missing trials of arms on folds; tell whether the budget allows none of them.
+        """Run the missing trials of arms on folds; tell whether the budget ends the search here.
+
+        It does where it allows no trial, or, after the first rung, not those of every arm that is
+        left: more folds for some of them alone would decide nothing.
 
         Simple arms come first, then SetFit and the average with it, then those with sources and the
         learning curve, each by cost. An arm that the budget is too short for is left out.
@@ -278,11 +297,12 @@ class Search:
             arm: [fold for fold in folds if self._index(arm, fold) not in self._answers]
             for arm in order
         }
-        total, tried = sum(map(len, missing.values())), 0
+        total, tried, is_cut = sum(map(len, missing.values())), 0, False
         what = f"trainings of rung {number + 1}"
         with Progress(total, quiet=self.quiet, what=what) as progress:
             for arm, some in missing.items():
                 left_out = self._ended in self.run.resolved or self._is_over(arm, len(some))
+                is_cut |= left_out and bool(some)
                 for fold in [] if left_out else some:
                     self._try(arm, fold)
                     tried += 1
@@ -292,7 +312,7 @@ class Search:
         self.trainer.forget()
         if total and (best := self.best()) is not None:
             self.keep(best)
-        return bool(total) and not tried
+        return bool(total) and (not tried or (is_cut and number > 0))
 
     def _is_dear(self, arm: Arm) -> bool:
         """Tell whether an arm is left out of later rungs if it is worse than others."""
