@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
 
 _PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+# The kernel of a sum and its layer normalisation takes five times as long as those of the two.
+_SLOW = ["SkipLayerNormFusion"]
 
 
 class OnnxModel(nn.Module):
@@ -44,7 +46,7 @@ class OnnxModel(nn.Module):
         options.log_severity_level = 3
         try:
             self._session = onnxruntime.InferenceSession(
-                file, options, providers=["CPUExecutionProvider"]
+                file, options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOW
             )
         except Exception as error:  # of any kind: the file is input
             said = " ".join(str(error).split())[:200]
