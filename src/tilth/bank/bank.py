@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from tilth.bank.queries import MANY_TEXTS, AnyQueries, query_texts, query_vector
 from tilth.bank.search.decontaminate import Exclusion, remove_excluded
 from tilth.bank.search.exact import find_candidates, rescore
 from tilth.bank.search.ivf import INDEX, INDEX_JSON, Index, damaged_index
-from tilth.bank.settings import BankSettings, Format, IndexSettings, Rules
+from tilth.bank.settings import BankSettings, Format, IndexSettings, Rules, core_count
 from tilth.bank.store import TEXT, Ids, Selected, Store, check_files, load_quantizer
 from tilth.errors import InputError, TilthError
 from tilth.limits import CORES, OVERSAMPLE, SIMILARITY
@@ -306,7 +305,7 @@ class Bank(Store):
             )
             if similarities is not None:
                 return ids, similarities
-        threads = threads or os.cpu_count() or 1
+        threads = threads or core_count()
         if nprobe is not None:
             ids = self.index.find_candidates(
                 self, vectors, wanted, candidates, nprobe=nprobe, threads=threads,

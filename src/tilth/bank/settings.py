@@ -111,7 +111,7 @@ class BankSettings:
     @property
     def processes(self) -> int:
         """Number of workers, by default one per core."""
-        return self.workers or os.cpu_count() or 1
+        return self.workers or core_count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +131,10 @@ class IndexSettings:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+def core_count() -> int:
+    """Return the number of cores that this process may use, which may be fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -29,7 +29,7 @@ from tilth.bank.search.ivf import (
     named_shards,
     one_line,
 )
-from tilth.bank.settings import IndexSettings
+from tilth.bank.settings import IndexSettings, core_count
 from tilth.bank.store import Ids, Store
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, remove_leftovers, sync_folder
@@ -81,7 +81,7 @@ def build_index(
         folder.mkdir(exist_ok=True)
     with lock_folder(folder):
         remove_leftovers(folder)
-        with faiss_threads(threads or os.cpu_count() or 1):
+        with faiss_threads(threads or core_count()):
             built = _train_and_fill(store, plan, settings.seed, quiet)
         name, size, digest = _write(folder, built)
         head = size - len(store) * (faiss.extract_index_ivf(built).code_size + 8)
