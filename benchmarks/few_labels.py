@@ -3,9 +3,9 @@
     python benchmarks/few_labels.py --data DIR --out DIR [--tasks trec,sst2] [--rows 0,100,300]
         [--draws 0,1,2] [--raw BANK] [--without NAMES] [--model starter] [--teacher SetFit]
 
-DIR holds classify/sst2, trec and insults, and bank/ with raw text (10,000 lines of each file,
-unless a bank is given). Each draw takes labelled rows of train; the test set decides nothing. A
-figure that stands in OUT/cells is not made again, so that the command goes on where it stopped.
+DIR holds classify/sst2, trec, insults and clinc150, and bank/ with raw text (10,000 lines of each
+file, unless a bank is given). Each draw takes labelled rows of train; the test set decides nothing.
+A figure that stands in OUT/cells is not made again, so that the command goes on where it stopped.
 Printed are accuracy on the test set, mean over the draws with 95% (Student's t), and the gains in
 the same draws over the best baseline and over the teacher, on whose encoder students are.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from grow import LABELS, inputs
+from grow import WRITTEN, inputs
 from tilth.bank import Bank
 from tilth.errors import InputError
 from tilth.metrics.significance import Interval, mean_interval
@@ -135,7 +135,7 @@ def main() -> None:
                     [asked.raw] if asked.raw else sources.raw, asked.out, device="cpu"
                 )
                 assert bank is not None
-                model = asked.model if "instruction" in LABELS[task]["1"] else None
+                model = asked.model if task in WRITTEN else None
                 settings = Growth(model=model, seed=draw)
                 try:
                     run_cell(

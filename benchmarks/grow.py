@@ -3,10 +3,11 @@
     python benchmarks/grow.py --data DIR --out DIR [--tasks trec,sst2] [--rows 100] [--budget 30m]
         [--raw BANK]
 
-DIR holds classify/sst2, trec and insults, and bank/ with raw text. Each task has --rows labelled
-rows drawn from train, 10,000 lines of each file of raw text, and descriptions of its labels; ways
-are chosen by cross-validation, and the test set is read once, at the end. The command goes on where
-it stopped. Printed is a Markdown table of the ways, and one of the test set.
+DIR holds classify/sst2, trec, insults and clinc150, and bank/ with raw text. Each task has --rows
+labelled rows drawn from train, 10,000 lines of each file of raw text, and descriptions of its
+labels (of clinc150's 150 intents their names); ways are chosen by cross-validation, and the test
+set is read once, at the end. The command goes on where it stopped. Printed is a Markdown table of
+the ways, and one of the test set.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from tilth.workflows.grow.notes import arm_lines, summary_lines, test_lines
 from tilth.workflows.grow.settings import GrowSources, Growth
 
 BANK_LINES = 10_000  # of each file of raw text
-LABELS: dict[str, dict[str, Any]] = {  # the starter can write for those with an instruction
+WRITTEN = ("sst2",)  # has instructions that the starter language model knows
+LABELS: dict[str, dict[str, Any]] = {
     "sst2": {
         "1": {
             "description": "a favourable opinion of a film, praise",
@@ -75,7 +77,8 @@ def inputs(data: Path, out: Path, task: str, rows: int, seed: int) -> GrowSource
     raw.mkdir(parents=True, exist_ok=True)
     train = out / f"{task}-{rows}-{seed}.jsonl"
     all_rows = lines(folder / "train.jsonl.gz")
-    places = drawn_rows([json.loads(row)["label"] for row in all_rows], rows, seed)
+    names = [json.loads(row)["label"] for row in all_rows]
+    places = drawn_rows(names, rows, seed)
     train.write_text("\n".join(all_rows[at] for at in sorted(places)) + "\n", encoding="utf-8")
     for file in sorted((data / "bank").glob("*.txt.gz")):
         target = raw / file.name.removesuffix(".gz")
@@ -84,7 +87,8 @@ def inputs(data: Path, out: Path, task: str, rows: int, seed: int) -> GrowSource
             drawn = np.sort(np.random.default_rng(0).permutation(len(some))[:BANK_LINES])
             target.write_text("\n".join(some[at] for at in drawn) + "\n", encoding="utf-8")
     labels = out / f"{task}.json"
-    spec = {"task_name": task, "labels": LABELS[task]}
+    described = LABELS.get(task) or {name: name.replace("_", " ") for name in sorted(set(names))}
+    spec = {"task_name": task, "labels": described}
     labels.write_text(json.dumps(spec), encoding="utf-8")
     return GrowSources(
         str(train) if rows else None, (str(raw),), str(labels), test=str(folder / "test.jsonl.gz")

@@ -291,12 +291,15 @@ def open_run(out: Path, task: Any, given: Given, *, overwrite: bool) -> Run:
     return Run.open(
         out,
         command=COMMAND,
-        settings={**asdict(sources), **asdict(given.settings), "budget": None},  # it may grow
+        settings={
+            **asdict(sources), **asdict(given.settings), "budget": None,  # it may grow
+            "ways": [arm.name for arm in given.arms],  # those of another version may be others
+        },
         fingerprints=found,
         parts=len(given.arms) * len(given.folds),
         outputs=OUTPUTS,
         overwrite=overwrite,
-    )
+    )  # fmt: skip
 
 
 def ends(found: Interval) -> dict[str, float | None]:
