@@ -41,7 +41,14 @@ from tilth.workflows.grow.arms import (
 )
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth
-from tilth.workflows.grow.sources import LABELLED, RETRIEVED, Extra, Paraphrases, Sources
+from tilth.workflows.grow.sources import (
+    DESCRIPTIONS,
+    LABELLED,
+    RETRIEVED,
+    Extra,
+    Paraphrases,
+    Sources,
+)
 from tilth.workflows.grow.speeds import Speeds
 from tilth.workflows.grow.task import (
     Fold,
@@ -417,6 +424,8 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
     assert set(some) - set(alone) == {
         RETRIEVED, "retrieved, by each row", "retrieved, fewer", "retrieved, 2 rounds",
     }  # fmt: skip
+    with_labels = names(train=str(rows), labels=str(tmp_path / "labels.yaml"))
+    assert set(with_labels) - set(alone) == {SIMILARITY, DESCRIPTIONS}
     described = names(raw=True, model="starter", labels=str(tmp_path / "labels.yaml"))
     assert described == [
         SIMILARITY, "described", "described, 2 rounds", "generated", "described + generated"
@@ -606,6 +615,37 @@ def test_no_measured_row_is_trained_on_or_retrieved(place: Path, base: str) -> N
             found = {text.lower().rstrip(".") for (text,) in extra.rows.texts}
             assert found
             assert not found & held
+
+
+def test_each_line_of_a_description_is_a_row_of_its_label(place: Path) -> None:
+    sources = GrowSources(str(place / "train.jsonl"), labels=str(place / "labels.yaml"))
+    task, settings = read_grow_task(sources), Growth(paraphrase=False)
+    makes = Sources(task, None, settings, place, "cpu")
+    fold = folds_of(task, 2, 1, seed=0)[0]
+    lines = {
+        "a dog, a cat or a bird": "animal", "animal": "animal", "the sea, a river or a boat":
+        "water", "water": "water", "a market, a train or the sun": "none", "none": "none",
+    }  # fmt: skip
+    extra = makes.descriptions(fold)
+    names = [task.labels[label] for label in np.asarray(extra.rows.targets).argmax(axis=1)]
+    assert dict(zip([text for (text,) in extra.rows.texts], names, strict=True)) == lines
+    measured = replace(fold.rows, texts=[("animal",), *fold.rows.texts[1:]])
+    assert len(makes.descriptions(replace(fold, rows=measured)).rows) == 5
+    trainer = Trainer(task, makes, "other", settings, "cpu")
+    grown = trainer.train(Arm(DESCRIPTIONS, (DESCRIPTIONS,)), fold)
+    assert grown.rows is not None
+    assert grown.rows.origin == [LABELLED] * len(fold.train) + [DESCRIPTIONS] * 6
+    plain = trainer.train(Arm(CONTRAST), fold)
+    assert not np.allclose(grown.answer(task.rows.texts), plain.answer(task.rows.texts))
+
+
+def test_a_run_that_another_version_began_with_other_ways_is_refused(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_grow(place, base, raw=())
+    monkeypatch.setattr(growing, "arms_of", lambda *a, **k: arms_of(*a, **k)[1:])
+    with pytest.raises(RunMismatch, match="ways"):
+        run_grow(place, base, raw=())
 
 
 def test_rows_that_cannot_be_paraphrased_are_grown_without(

@@ -30,6 +30,7 @@ from tilth.workflows.baselines import fit_baseline
 from tilth.workflows.grow.heads import Heads
 from tilth.workflows.grow.sources import (
     DESCRIBED,
+    DESCRIPTIONS,
     GENERATED,
     LABELLED,
     MULTIPLE,
@@ -122,8 +123,10 @@ def arms_of(task: GrowTask, settings: Growth, *, raw: bool) -> list[Arm]:
         ]
         sources.append(DESCRIBED)
     for source, is_there in (
-        (PARAPHRASED, settings.paraphrase and len(task.rows)), (GENERATED, settings.model)
-    ):  # fmt: skip
+        (DESCRIPTIONS, task.task is not None and len(task.rows)),
+        (PARAPHRASED, settings.paraphrase and len(task.rows)),
+        (GENERATED, settings.model),
+    ):
         if is_there:
             found.append(Arm(source, (source,)))
             sources.append(source)
@@ -330,6 +333,8 @@ class Trainer:
                 more = Extra.of(kept, RETRIEVED)
             elif source == DESCRIBED:
                 more = self.sources.described(fold, MULTIPLE)
+            elif source == DESCRIPTIONS:
+                more = self.sources.descriptions(fold)
             elif source == PARAPHRASED:
                 more = self.sources.paraphrased(fold)
             else:

@@ -1,9 +1,9 @@
-"""Makes training rows beside the labelled ones: retrieved, described, paraphrased, generated."""
+"""Makes training rows beside the labelled ones: found, written, or the labels' descriptions."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 LABELLED = "labelled"
 RETRIEVED, DESCRIBED, PARAPHRASED, GENERATED = "retrieved", "described", "paraphrased", "generated"
+DESCRIPTIONS = "descriptions as rows"
 PARAPHRASES, TEXTS = "paraphrases", "generated"  # nested runs
 _CANDIDATES_PER_ROW = 2
 _BEAMS = 2  # of paraphrases
@@ -222,6 +223,25 @@ class Sources(RowSources):
         self._cosines.update(zip(new, found, strict=True))
         return np.stack([self._cosines[text] for text in texts])  # (texts, labels)
 
+    def descriptions(self, fold: Fold) -> Extra:
+        """Return each line of the labels' descriptions as a row of its label.
+
+        Of few rows a label they are a large share; measured and held-out texts are left out.
+        """
+        held = {text for texts in self._left_out(fold).values() for text in texts}
+        found: dict[str, int] = {}
+        for label, lines in enumerate(self.task.descriptions):
+            for line in lines.split("\n"):
+                if line not in held:
+                    found.setdefault(line, label)
+        return Extra.of(self._rows_of(found), DESCRIPTIONS)
+
+    def _rows_of(self, label_of: Mapping[str, int]) -> LabeledExamples:
+        """Return texts with the index of their label as rows."""
+        one = np.eye(len(self.task.labels), dtype=np.float32)
+        targets = one[list(label_of.values())]
+        return replace(self.task.rows, texts=[(text,) for text in label_of], targets=targets)
+
     def paraphrased(self, fold: Fold) -> Extra:
         """Return paraphrases of a fold's labelled rows, with their labels."""
         made = self.paraphrases
@@ -274,18 +294,16 @@ class Sources(RowSources):
             labels = [names[label] for label in labels]
         held = {text for texts in self.task.held_out.values() for text in texts}
         held |= {text for (text,) in self.task.rows.texts}
-        found: dict[str, str] = {}
+        found: dict[str, int] = {}
         for text, label, fit in zip(made["text"].to_pylist(), labels, fits, strict=True):
             if (fit is None or fit > 0) and text not in held:
-                found.setdefault(text, label)
+                found.setdefault(text, self.task.labels.index(label))
         if not found:
             raise InputError(
                 f"{self.out / TEXTS}: no generated text fits its label: describe the labels "
                 "otherwise, or name a larger --model"
             )
-        one = np.eye(len(self.task.labels), dtype=np.float32)
-        targets = one[[self.task.labels.index(label) for label in found.values()]]
-        return replace(self.task.rows, texts=[(text,) for text in found], targets=targets)
+        return self._rows_of(found)
 
 
 @dataclass(frozen=True, slots=True)

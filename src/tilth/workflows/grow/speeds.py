@@ -13,6 +13,7 @@ from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, T
 from tilth.workflows.grow.arms import RETRIEVALS, SIMILARITY, Arm
 from tilth.workflows.grow.sources import (
     DESCRIBED,
+    DESCRIPTIONS,
     GENERATED,
     MULTIPLE,
     PARAPHRASED,
@@ -58,7 +59,11 @@ class Speeds:
             return 1.0 + _trained(rows) / self.train
         extra = 0
         for source in arm.sources:
-            own = {PARAPHRASED: rows, GENERATED: sources.settings.count * len(task.labels)}
+            labels = len(task.labels)
+            own = {
+                PARAPHRASED: rows, DESCRIPTIONS: labels,
+                GENERATED: sources.settings.count * labels,
+            }  # fmt: skip
             multiple = RETRIEVALS[arm.retrieval][0] if source == RETRIEVED else MULTIPLE
             extra += own.get(source, sources.count(multiple))
         compared = sources.most_compared if DESCRIBED in arm.sources else 0
