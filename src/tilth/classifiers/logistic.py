@@ -54,13 +54,12 @@ def logistic(features: Any, targets: NDArray[np.float32], kind: Kind, strength: 
 
 def _fit(features: Any, answers: NDArray[Any], strength: float) -> Any:
     """Return the classes that occur, weights and biases; None where there is only one."""
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     if len(np.unique(answers)) < 2:
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", UserWarning)  # few rows a label; not converged
         model = LogisticRegression(C=strength, max_iter=1000).fit(features, answers)
     return model.classes_, model.coef_, model.intercept_
 
