@@ -8,7 +8,7 @@ Each job is a command on inputs of growing size, in a process of its own with on
 are processor seconds, peak memory of a process and bytes written, and of each the exponent p of
 size^p: the slope between the two largest sizes, once the cost of the smallest job, which is
 start-up, is taken away. Sentences are random words, so that no two are alike; the language model of
-`generate` is tiny and random, so that what tilth itself does for each attempt counts.
+`generate` and the teacher of `augment` are tiny and random, so that what tilth itself does counts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ import numpy as np
 
 from inputs import joined_sentences
 
-# {n}.txt holds n sentences, {n}.jsonl n rows. Then unit, sizes, and units for each line of input.
+# {n}.txt holds n sentences, {n}.jsonl n pairs, {n}-texts.jsonl n texts. Then unit, sizes, and units
+# for each line of input.
 JOBS = {
     "generate": ("generate sts-x2 --model {f}/lm --inputs {f}/{n}.txt --per-input 1 --max-tries 1 "
                  "--out {out}", "attempts", (10, 300, 1_000, 3_000, 10_000), 3),
@@ -40,17 +41,28 @@ JOBS = {
               (10, 30_000, 100_000, 300_000, 1_000_000, 3_000_000), 1),
     "search": ("bank search {build} query -k 10", "sentences",
                (10, 30_000, 100_000, 300_000, 1_000_000, 3_000_000), 1),
-    "paraphrase": ("paraphrase {f}/{n}.txt --out {out}", "sentences", (1, 30, 100), 1),
+    "augment": ("augment {f}/{n}-texts.jsonl --bank {f}/bank --teacher {f}/teacher --multiple 10 "
+                "--out {out}", "rows wanted", (10, 100, 1_000, 10_000), 10),
+    "paraphrase": ("paraphrase {f}/{n}.txt --out {out}", "sentences", (1, 30, 100, 300, 1_000), 1),
     "predict": ("predict starter-encoder {f}/{n}.txt --out {out}", "texts",
-                (10, 1_000, 3_000), 1),
+                (10, 1_000, 3_000, 10_000), 1),
     "report": ("report {generate}", "attempts", (10, 300, 1_000, 3_000, 10_000), 3),
 }  # fmt: skip
+BANK = 300_000  # sentences of the bank of `augment`
 TINY = """
 import sys
+from dataclasses import replace
+from transformers import BertConfig, BertForSequenceClassification
 from generate import gpt2_shape
+from tilth.models.classifier import new_classifier
 small = gpt2_shape(n_layer=1, n_embd=32, n_head=2, vocab_size=2_000)
-small.model.save_pretrained(sys.argv[1])
-small.tokenizer.save_pretrained(sys.argv[1])
+small.model.save_pretrained(sys.argv[1] + "/lm")
+small.tokenizer.save_pretrained(sys.argv[1] + "/lm")
+teacher = new_classifier("starter-encoder", kind="class", labels=["even", "odd"], device="cpu")
+shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+names = {"id2label": teacher.model.config.id2label, "label2id": teacher.model.config.label2id}
+config = BertConfig(vocab_size=len(teacher.tokenizer), intermediate_size=64, **shape, **names)
+replace(teacher, model=BertForSequenceClassification(config)).save(sys.argv[1] + "/teacher")
 """
 NEEDED = {"search": "build", "report": "generate"}
 
@@ -76,9 +88,12 @@ def sentences(count: int) -> Iterator[str]:
 
 
 def write_inputs(folder: Path, size: int) -> None:
-    """Write sentences, and labelled pairs for `curate`."""
+    """Write sentences, labelled pairs for `curate`, and labelled texts for `augment`."""
     with (folder / f"{size}.txt").open("w") as text:
         text.writelines(f"{one}\n" for one in sentences(size))
+    with (folder / f"{size}-texts.jsonl").open("w") as texts:
+        for number, one in enumerate(sentences(size)):
+            texts.write(json.dumps({"text": one, "label": ("even", "odd")[number % 2]}) + "\n")
     with (folder / f"{size}.jsonl").open("w") as rows:
         for number, one in enumerate(sentences(size)):
             first, second = one.split()[:5], one.split()[5:]
@@ -139,8 +154,12 @@ def main() -> None:
         folder = Path(held)
         # In a process of its own: the peak of a job is no less than what this process holds.
         subprocess.run(
-            [sys.executable, "-c", TINY, str(folder / "lm")], check=True, cwd=Path(__file__).parent
+            [sys.executable, "-c", TINY, str(folder)], check=True, cwd=Path(__file__).parent
         )
+        if "augment" in jobs:
+            write_inputs(folder, BANK)
+            made = ["bank", "build", str(folder / f"{BANK}.txt"), "--out", str(folder / "bank")]
+            run([sys.executable, "-m", "tilth", *made], BANK, folder / "bank")
         for job in jobs:
             template, unit, sizes, each = JOBS[job]
             print(f"{job:12}{unit:>12}{'seconds':>10}{'MiB':>8}{'disk, B':>14}", flush=True)
