@@ -28,7 +28,7 @@ from tilth.errors import InputError
 from tilth.metrics.significance import Interval, mean_interval
 from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.workflows.baselines import STARTER
-from tilth.workflows.grow.arms import PLAIN, SIMILARITY, Arm, Teacher, Trainer, arms_of
+from tilth.workflows.grow.arms import BY_DESCRIPTION, PLAIN, Arm, Teacher, Trainer, arms_of
 from tilth.workflows.grow.settings import GrowSources, Growth
 from tilth.workflows.grow.sources import Sources
 from tilth.workflows.grow.task import Fold, GrowTask, open_raw, read_grow_task
@@ -85,7 +85,7 @@ def lines(cell: str, draws: list[Cell], teacher: str) -> Iterator[str]:
         name: float(np.mean([draw[name]["accuracy"] for draw in draws if name in draw]))
         for name in names
     }
-    known = [name for name in BASELINES if name in means] or [SIMILARITY]
+    known = [name for name in BASELINES if name in means] or [BY_DESCRIPTION]
     best = max(known, key=lambda name: means.get(name, 0.0))
 
     def gain(name: str, over: str) -> str:

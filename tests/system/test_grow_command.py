@@ -32,7 +32,7 @@ def asked(
 
 def test_a_plan_tries_nothing(asked: list[object], tmp_path: Path) -> None:
     done = tilth(*asked, "--plan")
-    for words in ("retrieved", "SetFit", "rung 1", "one training"):
+    for words in ("retrieved", "SetFit", "search round 1", "one training"):
         assert words in done.stdout
     assert "shortest search" in done.stderr
     assert not (tmp_path / "out").exists()

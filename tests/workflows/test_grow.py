@@ -28,8 +28,8 @@ from tilth.runs import Run, RunMismatch
 from tilth.workflows.grow import grow as growing
 from tilth.workflows.grow import notes
 from tilth.workflows.grow.arms import (
+    BY_DESCRIPTION,
     PLAIN,
-    SIMILARITY,
     Arm,
     Grown,
     Teacher,
@@ -238,16 +238,14 @@ def test_a_search_ends_with_the_budget_and_goes_on_with_a_larger_one(tmp_path: P
     assert kept[-1] == "a + b"
 
 
-def test_the_reference_is_tried_before_a_cheaper_point_of_the_learning_curve(
-    tmp_path: Path,
-) -> None:
+def test_the_reference_is_tried_first_and_the_learning_curve_last(tmp_path: Path) -> None:
     search, run, _ = search_in(tmp_path / "run", CHANCES)
     search.speeds = SimpleNamespace(seconds=lambda arm, *_: 10.0 * arm.share)
     with run:
         search.go()
     trained: Any = search.trainer
     names = list(dict.fromkeys(name for name, _ in trained.trained))
-    assert names[:5] == [MAJORITY, PLAIN, SETFIT, "half", "a"]
+    assert names[:8] == [MAJORITY, PLAIN, SETFIT, "a", "b", "c", "d", "half"]
 
 
 @pytest.mark.parametrize(
@@ -311,17 +309,29 @@ def test_without_the_reference_the_best_score_is_kept(tmp_path: Path) -> None:
         assert search.best() == named["a"]
 
 
-@pytest.mark.parametrize("stop", [1, 9, 30])
-def test_an_interrupted_search_ends_as_an_uninterrupted_one(tmp_path: Path, stop: int) -> None:
+def costs(dear: str) -> Any:
+    """Return speeds at which one arm is beyond every budget of 10 hours."""
+    return SimpleNamespace(seconds=lambda arm, *_: 1e5 if arm.name == dear else 10.0)
+
+
+@pytest.mark.parametrize("dear", ["", "d"])
+@pytest.mark.parametrize("stop", [1, 9, 30, 34, 39])
+def test_an_interrupted_search_ends_as_an_uninterrupted_one(
+    tmp_path: Path, stop: int, dear: str
+) -> None:
     search, run, _ = search_in(tmp_path / "run", CHANCES, stop=stop)
+    search.speeds = costs(dear)
     with run, pytest.raises(KeyboardInterrupt):
         search.go()
     again, run, _ = search_in(tmp_path / "run", CHANCES)
+    again.speeds = costs(dear)
     with run:
         assert again.go() == FINISHED
     whole, run, _ = search_in(tmp_path / "whole", CHANCES)
+    whole.speeds = costs(dear)
     with run:
-        whole.go()
+        assert whole.go() == FINISHED
+    assert bool(whole.done(ARMS[7])) == (not dear)
     for arm in ARMS:
         assert [fold.number for fold in again.done(arm)] == [
             fold.number for fold in whole.done(arm)
@@ -330,6 +340,20 @@ def test_an_interrupted_search_ends_as_an_uninterrupted_one(tmp_path: Path, stop
             assert again.score(arm) == whole.score(arm)
     trained: Any = again.trainer
     assert len(trained.trained) == len(whole._answers) - stop  # nothing is trained twice
+
+
+def test_a_larger_budget_decides_again_what_a_smaller_one_left_out(tmp_path: Path) -> None:
+    chances = {**CHANCES, "c": 0.7}
+    search, run, kept = search_in(tmp_path / "run", chances)
+    search.speeds = costs("a")
+    with run:
+        search.go()
+        assert "rung 0 at 10h" in run.resolved
+    assert "a" not in kept[-1]
+    search, run, kept = search_in(tmp_path / "run", chances, budget="720h")
+    with run:
+        search.go()
+    assert kept[-1] == "a"
 
 
 def test_a_rows_mean_counts_once(tmp_path: Path) -> None:
@@ -425,10 +449,10 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
         RETRIEVED, "retrieved, by each row", "retrieved, fewer", "retrieved, 2 rounds",
     }  # fmt: skip
     with_labels = names(train=str(rows), labels=str(tmp_path / "labels.yaml"))
-    assert set(with_labels) - set(alone) == {SIMILARITY, DESCRIPTIONS}
+    assert set(with_labels) - set(alone) == {BY_DESCRIPTION, DESCRIPTIONS}
     described = names(raw=True, model="starter", labels=str(tmp_path / "labels.yaml"))
     assert described == [
-        SIMILARITY, "described", "described, 2 rounds", "generated", "described + generated"
+        BY_DESCRIPTION, "described", "described, 2 rounds", "generated", "described + generated"
     ]  # fmt: skip
 
 
@@ -494,6 +518,7 @@ def test_without_a_base_students_are_regressions_on_the_contrastive_encoder(
     assert any(one["curve"] for one in found["arms"])
     systems = {one["name"]: one for one in found["tested"]["systems"]}
     assert systems[CONTRAST]["base"] == base
+    assert len(systems) == len(found["tested"]["systems"])
     if found["arm"] != PLAIN:
         assert found["base"] == base
 
@@ -644,7 +669,7 @@ def test_a_run_that_another_version_began_with_other_ways_is_refused(
 ) -> None:
     run_grow(place, base, raw=())
     monkeypatch.setattr(growing, "arms_of", lambda *a, **k: arms_of(*a, **k)[1:])
-    with pytest.raises(RunMismatch, match="ways"):
+    with pytest.raises(RunMismatch, match="ways to try"):
         run_grow(place, base, raw=())
 
 
@@ -771,8 +796,8 @@ def test_descriptions_alone_grow_a_model(
         place, base, "measured", train=None, labels=str(place / "labels.yaml"),
         validation=str(write_rows(place / "dev.jsonl", classed(15, seed=4))),
     )  # fmt: skip
-    assert {SIMILARITY, "described"} <= {one["name"] for one in measured["arms"]}
-    assert measured["reference"] == SIMILARITY
+    assert {BY_DESCRIPTION, "described"} <= {one["name"] for one in measured["arms"]}
+    assert measured["reference"] == BY_DESCRIPTION
 
 
 def test_a_budget_that_is_spent_before_the_search_leaves_a_model_and_says_so(
@@ -876,7 +901,7 @@ def test_the_plan_takes_the_quick_base_for_a_short_budget(
     assert base in short.why
     assert asked == [base, base, "starter-small"]
     assert long.seconds > short.seconds > short.least
-    assert [name for name, *_ in long.rungs] == ["rung 1", "rung 2", "rung 3"]
+    assert [name for name, *_ in long.rungs] == [f"search round {number}" for number in (1, 2, 3)]
 
 
 def test_dear_sources_are_left_out(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -888,6 +913,49 @@ def test_dear_sources_are_left_out(place: Path, monkeypatch: pytest.MonkeyPatch)
         assert (list(found.dropped), list(found.sources)) == (
             dropped, [] if dropped else ["paraphrased"],
         )  # fmt: skip
+
+
+def test_a_budget_that_leaves_nothing_to_train_on_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilth.workflows.grow.plan.measure_speed", lambda *_: (1e3, 1e4))
+    monkeypatch.setattr(Sources, "measure_generation", lambda _: 200.0)
+    sources = GrowSources(labels=str(place / "labels.yaml"))
+    settings = Growth(model="m", any_task=True, budget="5m")
+    with pytest.raises(InputError, match=r"generated would take more than .* give --budget 10m"):
+        growing.plan(sources, settings, device="cpu")
+    assert growing.plan(sources, replace(settings, budget="11m"), device="cpu").sources
+
+
+def test_examples_that_are_texts_of_a_set_are_left_out(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = [row["text"] for row in classed(24)][:2]
+    spec = {"task_name": "pond", "labels": {name: {"description": f"about {name}", "examples": [
+        *([f"  {known.pop()} "] if known else []), f"A new text about {name}."
+    ]} for name in ("animal", "water", "none")}}  # fmt: skip
+    (place / "labels.json").write_text(json.dumps(spec))
+    sources = GrowSources(str(place / "train.jsonl"), labels=str(place / "labels.json"))
+    assert [text.split("\n") for text in read_grow_task(sources).descriptions] == [
+        [f"about {name}", name, f"A new text about {name}."] for name in ("animal", "none", "water")
+    ]
+    assert "labels.json: 2 examples are also texts of the sets: they are left out" in caplog.text
+
+
+def test_texts_that_cannot_be_generated_end_a_run_only_if_it_has_nothing_else(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Sources) -> Any:
+        raise InputError("no generated text fits its label")
+
+    monkeypatch.setattr(Sources, "texts", property(fail))
+    monkeypatch.setattr(Sources, "measure_generation", lambda _: 1.0)
+    how = {"base": None, "model": "m", "any_task": True, "labels": str(place / "labels.yaml")}
+    with pytest.raises(InputError, match="no generated text fits"):
+        run_grow(place, out="alone", train=None, raw=(), test=None, **how)
+    found = run_grow(place, raw=(), test=None, folds=2, **how)
+    assert found["dropped"] == ["generated"]
+    assert "left out: generated (no generated text fits its label)" in caplog.text
 
 
 def test_more_rows_take_longer() -> None:

@@ -32,7 +32,7 @@ from tilth.workflows.grow.similarity import (
     AS_IT_IS,
     DENOISED,
     DISTILLED,
-    GENERATED,
+    GENERATED_PAIRS,
     NEAR,
     PAIRS,
     REWRITTEN,
@@ -216,7 +216,7 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
     assert some[2:6] == [DENOISED, SIMCSE, NEAR, PAIRS]
     assert f"{DENOISED} + {PAIRS}" in some
     assert len(some) == 6 + 6
-    assert {REWRITTEN, GENERATED} < set(names(True, model="m"))
+    assert {REWRITTEN, GENERATED_PAIRS} < set(names(True, model="m"))
     static = names(True, static=True, base="starter-static")
     assert static[:2] == [AS_IT_IS.format(name) for name in ("starter-static", "starter-encoder")]
     assert {DISTILLED, NEAR} < set(static)
@@ -368,7 +368,7 @@ def test_rewrites_and_generated_pairs_are_runs_of_the_run(
         "tilth.generation.generate.run_generate",
         lambda _, out, **__: write_rows(_made(out) / "pairs.jsonl", pairs),
     )
-    found = makes.rows(GENERATED, 10)
+    found = makes.rows(GENERATED_PAIRS, 10)
     assert set(found["text_a"][:]) == set(pairs["text_a"])
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tilth.workflows.grow.task import Fold, GrowTask
 
 PLAIN = "fine-tuned on the labelled rows"
-SIMILARITY = "similarity to the descriptions"
+BY_DESCRIPTION = "similarity to the descriptions"
 CURVE = "{:.0%} of the labelled rows"
 SHARES = (0.25, 0.5)  # of the labelled rows, for the learning curve
 # Settings of retrieval: name -> (rows for each labelled one, query).
@@ -90,7 +90,7 @@ class Arm:
     @property
     def is_saved(self) -> bool:
         """Whether its model is a transformers classifier."""
-        return self.name not in (MAJORITY, TFIDF, SIMILARITY) and not self.is_curve
+        return self.name not in (MAJORITY, TFIDF, BY_DESCRIPTION) and not self.is_curve
 
 
 def encoders_of(name: str) -> tuple[str, ...]:
@@ -98,16 +98,11 @@ def encoders_of(name: str) -> tuple[str, ...]:
     return tuple(TRAINED) if name == AVERAGE else (name,) if name in TRAINED else ()
 
 
-def alone(settings: Growth) -> str:
-    """Return the arm that trains like students, on labelled rows alone."""
-    return CONTRAST if settings.base is None else PLAIN
-
-
 def arms_of(task: GrowTask, settings: Growth, *, raw: bool) -> list[Arm]:
     """Return all ways to train from what there is, simple ones first, mixtures last."""
     found = []
     if task.task is not None:
-        found.append(Arm(SIMILARITY))
+        found.append(Arm(BY_DESCRIPTION))
     if len(task.rows):
         found += [Arm(name) for name in (MAJORITY, TFIDF, ENCODER, *TRAINED, AVERAGE, PLAIN)]
         found += [Arm(CURVE.format(share), share=share) for share in SHARES]
@@ -206,7 +201,7 @@ class Trainer:
         rows = self.task.rows.select(fold.train)
         if arm.name in (MAJORITY, TFIDF):
             return Grown(None, fit_baseline(arm.name, rows, device=self.device).answer, None)
-        if arm.name == SIMILARITY:
+        if arm.name == BY_DESCRIPTION:
             return Grown(
                 None, lambda texts: self.sources.by_description([t for (t,) in texts], fold), None
             )
@@ -302,7 +297,7 @@ class Trainer:
             if source == RETRIEVED:
                 table, _ = self._retrieved(arm, fold)
             else:
-                table = self.sources.described_candidates(fold, MULTIPLE)
+                table = self.sources.described_candidates(fold)
             given = grown.answer(_texts(table))
             surest = self.sources.select(table, given, fold, MULTIPLE, "margin")
             grown = self._averaged(rows, Extra.of(surest, source), fold)
@@ -332,7 +327,7 @@ class Trainer:
                 kept = self.sources.select(table, given, fold, multiple, "random")
                 more = Extra.of(kept, RETRIEVED)
             elif source == DESCRIBED:
-                more = self.sources.described(fold, MULTIPLE)
+                more = self.sources.described(fold)
             elif source == DESCRIPTIONS:
                 more = self.sources.descriptions(fold)
             elif source == PARAPHRASED:

@@ -22,7 +22,7 @@ from tilth.workflows.grow.pair_sources import PairSources, cosines_of, training_
 from tilth.workflows.grow.similarity import (
     AS_IT_IS,
     DENOISED,
-    GENERATED,
+    GENERATED_PAIRS,
     NEAR,
     PAIRS,
     REWRITTEN,
@@ -184,5 +184,5 @@ class EncoderSpeeds:
         pairs = {source: float(count) for source, count in self.counts.items()}
         pairs[PAIRS] = LABELLED_EPOCHS * len(task.rows)
         # Damaged sentences pass through a decoder, too.
-        times = {DENOISED: 2, GENERATED: _PAIRS_EACH}
+        times = {DENOISED: 2, GENERATED_PAIRS: _PAIRS_EACH}
         return sum(times.get(one, 1) * pairs[one] for one in arm.sources) / self.train

@@ -26,7 +26,11 @@ from tilth.storage import as_path
 from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
 from tilth.workflows.grow.arms import Arm, Trainer, arms_of
-from tilth.workflows.grow.grow_encoder import grow_encoder_to_run, plan_encoder
+from tilth.workflows.grow.grow_encoder import (
+    GrowingEncoder,
+    plan_encoder,
+    read_encoder_growth,
+)
 from tilth.workflows.grow.growing import Given, Growing, Kept, open_run
 from tilth.workflows.grow.notes import better_on_test, more_labels, raw_warnings, simpler_ways
 from tilth.workflows.grow.outputs import TO_LABEL, to_label, write_rows
@@ -126,12 +130,11 @@ def grow_to_run(
     settings = settings or Growth()
     out = as_path(out)
     check_resamples(bootstrap, settings.seed)
-    if settings.task == SIMILARITY:
-        job = {"device": device, "overwrite": overwrite, "quiet": quiet}
-        return grow_encoder_to_run(sources, out, settings, bootstrap, job)
-    task, given = _read(sources, settings, out, device)
+    is_encoder = settings.task == SIMILARITY
+    read: Callable[..., tuple[Any, Given]] = read_encoder_growth if is_encoder else _read
+    task, given = read(sources, settings, out, device)
     with open_run(out, task, given, overwrite=overwrite) as run:
-        growing = _GrowingClassifier(run, task, given)
+        growing = (GrowingEncoder if is_encoder else _GrowingClassifier)(run, task, given)
         growing.prepare()
         return growing.complete(bootstrap, quiet=quiet)
 
@@ -185,7 +188,9 @@ class _GrowingClassifier(Growing):
         if PARAPHRASED in self.plan.sources:
             self._try_to_make(PARAPHRASED, lambda: self.sources.paraphrases)
         if GENERATED in self.plan.sources:
-            self._timed(GENERATED, lambda: self.sources.texts)
+            is_all = self.bank is None and not len(self.task.rows)
+            make = self._timed if is_all else self._try_to_make
+            make(GENERATED, lambda: self.sources.texts)
         if self.bank is not None:
             bank = self.bank
             near = self.run.resolve("domain", lambda: domain_similarity(bank, self.task))
@@ -227,7 +232,7 @@ class _GrowingClassifier(Growing):
                 assert alone is not None
                 systems.append(System(reference.name, alone(), self.trainer.base_of(reference)))
             systems += [one for one in baselines.baselines(self.task.rows, device=self.device)
-                        if one.name != best.name]  # fmt: skip
+                        if one.name not in (best.name, reference.name)]  # fmt: skip
         how = EvaluateSettings(
             bootstrap=bootstrap, seed=self.settings.seed, text=sources.text, label=sources.label
         )

@@ -6,7 +6,7 @@ import logging
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tilth.workflows.grow.encoder_trainer import (
     EncoderTrainer,
     fit,
 )
-from tilth.workflows.grow.growing import Given, Growing, Kept, open_run
+from tilth.workflows.grow.growing import Given, Growing, Kept
 from tilth.workflows.grow.notes import better_on_test, encoder_notes
 from tilth.workflows.grow.outputs import DATASET, write_pairs
 from tilth.workflows.grow.pair_sources import (
@@ -39,7 +39,7 @@ from tilth.workflows.grow.pair_sources import (
 from tilth.workflows.grow.plan import TEXT, Plan, rungs_of
 from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
 from tilth.workflows.grow.similarity import (
-    GENERATED,
+    GENERATED_PAIRS,
     NEAR,
     PAIRS,
     REWRITTEN,
@@ -60,22 +60,6 @@ _FEWEST, _MOST = 200, 10_000  # raw sentences of a training
 _WRITING = 1 / 6  # of the budget, that rewrites or generated pairs may take to make
 _SHARE = 0.7  # of the budget, that the trainings are planned for
 _MEASURED = 32  # pairs
-
-
-def grow_encoder_to_run(
-    sources: GrowSources, out: Path, settings: Growth, bootstrap: int, job: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Grow an encoder; return its results.json.
-
-    Args:
-        bootstrap: resamples of the test set's intervals.
-        job: device, overwrite and quiet.
-    """
-    task, given = read_encoder_growth(sources, settings, out, job["device"])
-    with open_run(out, task, given, overwrite=job["overwrite"]) as run:
-        growing = GrowingEncoder(run, task, given)
-        growing.prepare()
-        return growing.complete(bootstrap, quiet=job["quiet"])
 
 
 def read_encoder_growth(
@@ -170,7 +154,7 @@ class GrowingEncoder(Growing):
 
 
 def plan_encoder(sources: GrowSources, settings: Growth, out: Path, device: str) -> Plan:
-    """Return what `grow_encoder_to_run` will try; `out` is a folder for a while."""
+    """Return what growing an encoder will try; `out` is a folder for a while."""
     task, given = read_encoder_growth(sources, settings, out, device)
     makes = PairSources(task, open_raw(sources.raw, out, device=device), settings, out, device)
     return make_encoder_plan(task, makes, given.arms, given.bounds)
@@ -188,7 +172,7 @@ def make_encoder_plan(
     base = settings.base or STARTER
     train, encode = _measure(base, task, sources.device)
     asked = [source for source in STAGES if any(source in arm.sources for arm in arms)]
-    measures = {REWRITTEN: sources.measure_rewriting, GENERATED: sources.measure_generation}
+    measures = {REWRITTEN: sources.measure_rewriting, GENERATED_PAIRS: sources.measure_generation}
     each = {name: measure() for name, measure in measures.items() if name in asked}
     written = {
         name: min(MOST_MADE[name], int(_WRITING * settings.seconds / one))

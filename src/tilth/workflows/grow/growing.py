@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilth.bank.manifest import MANIFEST, read_manifest
+from tilth.data.hashing import hash_of
 from tilth.errors import InputError, TilthError
 from tilth.metrics.significance import Interval
 from tilth.models.trainer import MODEL, is_whole, save_whole
@@ -150,7 +151,7 @@ class Growing(ABC):
     def _warn_dropped(self) -> None:
         if self.plan.dropped:
             log.warning(
-                "left out, as it would take too much of the budget: %s",
+                "left out, as it would take too much of the first budget: %s",
                 ", ".join(self.plan.dropped),
             )
 
@@ -241,6 +242,11 @@ class Growing(ABC):
             "arms": [self._line(arm) for arm in measured], **self._about(best),
             "notes": self._notes(best),
         }  # fmt: skip
+        if ended and (dear := self.plan.dropped):
+            found["notes"].append(
+                f"Not tried, as the texts take too much of the budget to make: {', '.join(dear)}. "
+                "Another run with a larger --budget would try it."
+            )
         untried = [
             arm.name for arm in search.usable if len(arm.sources) < 2 and arm not in measured
         ]
@@ -282,7 +288,9 @@ class Growing(ABC):
 
 def open_run(out: Path, task: Any, given: Given, *, overwrite: bool) -> Run:
     """Open the run folder of a task; refuse one whose sets, bank or models were others."""
-    sources, found = given.sources, dict(given.hashes)
+    sources = given.sources
+    # Another version may know other ways, whose parts would be taken for one another.
+    found = {**given.hashes, "ways to try": hash_of([arm.name for arm in given.arms])}
     for name in ("train", "validation", "test"):
         rows: LabeledExamples | None = getattr(task, "rows" if name == "train" else name)
         found[name] = "none" if rows is None else rows.fingerprint()
@@ -291,15 +299,12 @@ def open_run(out: Path, task: Any, given: Given, *, overwrite: bool) -> Run:
     return Run.open(
         out,
         command=COMMAND,
-        settings={
-            **asdict(sources), **asdict(given.settings), "budget": None,  # it may grow
-            "ways": [arm.name for arm in given.arms],  # those of another version may be others
-        },
+        settings={**asdict(sources), **asdict(given.settings), "budget": None},  # it may grow
         fingerprints=found,
         parts=len(given.arms) * len(given.folds),
         outputs=OUTPUTS,
         overwrite=overwrite,
-    )  # fmt: skip
+    )
 
 
 def ends(found: Interval) -> dict[str, float | None]:

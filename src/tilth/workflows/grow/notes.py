@@ -43,7 +43,7 @@ def simpler_ways(search: Search, best: Arm) -> list[str]:
         ]
     if best.is_simple:
         return []
-    return [f"The gain over the best simple way, {name}, is no chance: {shown(gain)}."]
+    return [f"The gain over the best simple way, {name}, is unlikely to be chance: {shown(gain)}."]
 
 
 def encoder_notes(search: Search, best: Arm, base: str) -> list[str]:

@@ -22,7 +22,7 @@ from tilth.selftrain.select import margin_of
 from tilth.workflows.grow.arms import Arm, Grown
 from tilth.workflows.grow.settings import GrowSources
 from tilth.workflows.grow.similarity import PAIRS
-from tilth.workflows.grow.sources import MULTIPLE, Sources
+from tilth.workflows.grow.sources import DESCRIPTIONS, LABELLED, MULTIPLE, Sources
 from tilth.workflows.grow.task import Fold, GrowTask
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def to_label(
     if task.examples is not None:
         near = sources.candidates(fold, MULTIPLE, "label-average")
     else:
-        near = sources.described_candidates(fold, MULTIPLE)
+        near = sources.described_candidates(fold)
     texts = near["text"].to_pylist()[:_LOOKED_AT]
     some = random_sentences(bank, _LOOKED_AT // 2, {**task.held_out, **known})["text"].to_pylist()
     texts = list(dict.fromkeys([*texts, *some]))
@@ -97,7 +97,8 @@ def write_rows(run: Run, grown: Grown, arm: Arm, given: GrowSources) -> None:
         title="Training rows",
         summary=(
             f"{len(rows):,} rows that a classifier was trained on ({arm.name}), found by `tilth "
-            "grow`. Only rows of the origin `labelled` were labelled by people."
+            f"grow`. Only rows of the origin `{LABELLED}` were labelled by people; those of "
+            f"`{DESCRIPTIONS}` are lines of the labels' descriptions."
         ),
         counts={"train": Counter(rows.labels[label] for label in labels.tolist())},
         task_categories=["text-classification"],

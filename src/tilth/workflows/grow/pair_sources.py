@@ -21,7 +21,7 @@ from tilth.workflows.grow.settings import PAIR_TASK
 from tilth.workflows.grow.similarity import (
     DENOISED,
     DISTILLED,
-    GENERATED,
+    GENERATED_PAIRS,
     NEAR,
     REWRITTEN,
     SIMCSE,
@@ -38,7 +38,7 @@ _DELETED = 0.6  # of the words that a decoder restores, as TSDAE
 _NEIGHBOURS = 8
 _POSITIVE = (0.75, 0.97)  # cosines of near duplicates, by the bank's encoder; nearer ones are same
 _DISTILLED = (1, 3, 8)  # ranks of the neighbours that are graded
-MOST_MADE = {REWRITTEN: 1_000, GENERATED: 500}  # raw sentences that a model writes about
+MOST_MADE = {REWRITTEN: 1_000, GENERATED_PAIRS: 500}  # raw sentences that a model writes about
 FEWEST_MADE = 50
 _TRIED = 4  # of them, to measure its speed
 
@@ -76,7 +76,8 @@ class PairSources(RowSources):
         if key not in self._found:
             make: dict[str, Callable[[int], Dataset]] = {
                 SIMCSE: self._same, DENOISED: self._damaged, NEAR: self._near,
-                DISTILLED: self._distilled, REWRITTEN: self._rewrites, GENERATED: self._generated,
+                DISTILLED: self._distilled, REWRITTEN: self._rewrites,
+                GENERATED_PAIRS: self._generated,
             }  # fmt: skip
             self._found[key] = make[source](count)
         return self._found[key]
@@ -144,19 +145,17 @@ class PairSources(RowSources):
         from tilth.generation.generate import GenerateRequest
         from tilth.generation.settings import GenerateSettings
         from tilth.generation.task import load_task
-        from tilth.models import load_lm
 
         return GenerateRequest(
-            load_task(PAIR_TASK), load_lm(str(self.settings.model), device=self.device),
-            GenerateSettings(seed=self.settings.seed), self.sentences(count),
-            any_task=self.settings.any_task,
+            load_task(PAIR_TASK), self._lm, GenerateSettings(seed=self.settings.seed),
+            self.sentences(count), any_task=self.settings.any_task,
         )  # fmt: skip
 
     def measure_generation(self) -> float:
         """Return the seconds that the language model takes for a sentence."""
         from tilth.generation.estimate import estimate_run
 
-        request = self._request(MOST_MADE[GENERATED])
+        request = self._request(MOST_MADE[GENERATED_PAIRS])
         return estimate_run(request).seconds / len(request.items())
 
     def _generated(self, count: int) -> Dataset:

@@ -12,11 +12,12 @@ import numpy as np
 from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.settings import Finetuning
+from tilth.errors import InputError
 from tilth.generation.estimate import duration_words
 from tilth.models.classifier import new_classifier
-from tilth.report.systems import SETFIT
+from tilth.report.systems import CONTRAST, SETFIT
 from tilth.workflows import baselines
-from tilth.workflows.grow.arms import Arm, alone
+from tilth.workflows.grow.arms import PLAIN, Arm
 from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, Sources, fastest
 from tilth.workflows.grow.speeds import Speeds
 
@@ -82,7 +83,10 @@ def make_plan(task: GrowTask, sources: Sources, arms: Sequence[Arm], rungs: Sequ
             return speeds.seconds(arm, task, sources)
 
         saved = [arm for arm in usable if arm.is_saved and arm.name != SETFIT]
-        first = next((arm for arm in saved if arm.name == alone(settings) or arm.sources), saved[0])
+        if not saved:
+            raise InputError(_nothing_left(made, settings))
+        plain = PLAIN if settings.base is not None else CONTRAST
+        first = next((arm for arm in saved if arm.name == plain or arm.sources), saved[0])
         least = sum(kept.values()) + cost(first) * (1 + bool(rungs))
         return Plan(
             base, why, speeds, kept, dropped, [(arm.name, cost(arm)) for arm in usable],
@@ -119,7 +123,7 @@ def rungs_of(
         seconds = folds * (sum(map(cost, same)) + count * mean)
         seconds += bound * mixtures * (cost(mixed[-1]) if mixed else 0.0)
         trained = folds * (len(same) + count) + bound * mixtures
-        found.append((f"rung {number + 1}", len(same) + count + mixtures, trained, seconds))
+        found.append((f"search round {number + 1}", len(same) + count + mixtures, trained, seconds))
         start, count = bound, -(-count // 2)
     return found
 
@@ -166,4 +170,13 @@ def too_short(plan: Plan, settings: Growth) -> str | None:
     return (
         f"budget {settings.budget} is too short: one way alone, with {plan.base}, takes about "
         f"{duration_words(plan.least)} here: give --budget {minutes}m"
+    )
+
+
+def _nothing_left(made: Mapping[str, float], settings: Growth) -> str:
+    """Return what budget the sources' texts need, where there is nothing else to train on."""
+    minutes = math.ceil(min(made.values()) / _DEAREST / 60)
+    return (
+        f"budget {settings.budget} is too short: to make the texts of {', '.join(made)} would take "
+        f"more than a third of it, and there is nothing else to train on: give --budget {minutes}m"
     )

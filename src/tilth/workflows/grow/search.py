@@ -18,7 +18,7 @@ from tilth.report.systems import AVERAGE, SETFIT
 from tilth.runs import Progress, Run
 from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, from_lists
 from tilth.workflows.grow.arms import (
-    SIMILARITY,
+    BY_DESCRIPTION,
     TRAINED,
     Arm,
     Teacher,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ROW, SECONDS = "row", "seconds"
 _TEACHER = "teacher"  # the fact what labels sentences
-_RUNG = "rung {}"  # the fact which arms stay
+_RUNG = "rung {} at {}"  # the fact which arms stay within a budget
 ENDED = "ended at {}"  # the fact why a search ended within a budget
 FINISHED, OVER, SURE = "finished", "budget", "margin"
 _FIRST = 2  # folds of the first rung, where there are several rungs
@@ -174,7 +174,7 @@ class Search:
         Without labelled rows it is the similarity to descriptions, else the first arm.
         """
         named = {arm.name: arm for arm in self.arms}
-        return named.get(self.trainer.alone) or named.get(SIMILARITY) or self.arms[0]
+        return named.get(self.trainer.alone) or named.get(BY_DESCRIPTION) or self.arms[0]
 
     @property
     def teacher(self) -> Arm:
@@ -207,9 +207,9 @@ class Search:
         """Return the saved arms that are left after the last whole rung, measured on its folds."""
         saved = [arm for arm in self.arms if arm.is_saved and self.done(arm)]
         whole = [
-            (set(self.run.resolved[_RUNG.format(number)]), bound)
+            (set(self.run.resolved[self._rung_fact(number)]), bound)
             for number, bound in enumerate(self.bounds)
-            if _RUNG.format(number) in self.run.resolved
+            if self._rung_fact(number) in self.run.resolved
         ]
         if whole:
             names, bound = whole[-1]
@@ -257,9 +257,9 @@ class Search:
         for number, bound in enumerate(self.bounds):
             if self._rung(alive, self.folds[start:bound], number):
                 return self._end(OVER)
-            if self._is_settled(alive):
+            rung = self._rung_fact(number)
+            if rung not in self.run.resolved and self._is_settled(alive):
                 return self._end(SURE)
-            rung = _RUNG.format(number)
             kept = self.run.resolve(rung, partial(self._survivors, alive, number))
             alive = [arm for arm in self.usable if arm.name in kept]
             # Mixtures are first tried now: on the earlier folds too, so that all have the same.
@@ -268,6 +268,9 @@ class Search:
                 return self._end(OVER)
             start = bound
         return self._end(FINISHED)
+
+    def _rung_fact(self, number: int) -> str:
+        return _RUNG.format(number, self.settings.budget)
 
     @property
     def _ended(self) -> str:
@@ -282,37 +285,37 @@ class Search:
         It does where it allows no trial, or, after the first rung, not those of every arm that is
         left: more folds for some of them alone would decide nothing.
 
-        Simple arms come first, then SetFit and the average with it, then those with sources and the
-        learning curve, each by cost. An arm that the budget is too short for is left out.
+        Simple arms come first, then SetFit and the average with it, then those with sources, and
+        the learning curve last, each by cost. An arm that the budget is too short for is left out.
         """
         late = (SETFIT, AVERAGE)
         order = sorted(
             alive,
             key=lambda arm: (
-                not arm.is_simple, late.index(arm.name) + 1 if arm.name in late else 0,
-                self.cost(arm),
+                arm.is_curve, not arm.is_simple,
+                late.index(arm.name) + 1 if arm.name in late else 0, self.cost(arm),
             ),
         )  # fmt: skip
         missing = {
             arm: [fold for fold in folds if self._index(arm, fold) not in self._answers]
             for arm in order
         }
-        total, tried, is_cut = sum(map(len, missing.values())), 0, False
-        what = f"trainings of rung {number + 1}"
+        total, is_cut = sum(map(len, missing.values())), False
+        what = f"trainings of search round {number + 1}"
         with Progress(total, quiet=self.quiet, what=what) as progress:
             for arm, some in missing.items():
                 left_out = self._ended in self.run.resolved or self._is_over(arm, len(some))
                 is_cut |= left_out and bool(some)
                 for fold in [] if left_out else some:
                     self._try(arm, fold)
-                    tried += 1
                     progress.advance(1)
                 if arm.is_saved and self.done(arm) and not is_whole(self.run.path / MODEL):
                     self.keep(arm)  # so that Ctrl-C in the first round leaves a model
         self.trainer.forget()
         if total and (best := self.best()) is not None:
             self.keep(best)
-        return bool(total) and (not tried or (is_cut and number > 0))
+        measured = any(self._index(arm, fold) in self._answers for arm in order for fold in folds)
+        return bool(total) and (not measured or (is_cut and number > 0))
 
     def _is_dear(self, arm: Arm) -> bool:
         """Tell whether an arm is left out of later rungs if it is worse than others."""

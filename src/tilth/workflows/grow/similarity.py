@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 STARTER, STATIC = "starter-encoder", "starter-static"
 AS_IT_IS = "{}, as it is"
 SIMCSE, DENOISED, NEAR = "SimCSE", "denoising", "near duplicates"
-REWRITTEN, GENERATED, DISTILLED = "rewrites", "generated pairs", f"{STARTER}'s cosines"
+REWRITTEN, GENERATED_PAIRS, DISTILLED = "rewrites", "generated pairs", f"{STARTER}'s cosines"
 PAIRS = "labelled pairs"
 # Sources in the order in which a mixture is trained on them: raw text first, people's labels last.
-STAGES = (DENOISED, SIMCSE, REWRITTEN, NEAR, DISTILLED, GENERATED, PAIRS)
+STAGES = (DENOISED, SIMCSE, REWRITTEN, NEAR, DISTILLED, GENERATED_PAIRS, PAIRS)
 _HIGHEST = 5.0
 _FEW = 100  # pairs to choose by
 _FEWEST = 10
@@ -133,7 +133,7 @@ def encoder_arms(task: SimilarityTask, settings: Growth, *, raw: bool, static: b
     there = {
         SIMCSE: raw and not static, DENOISED: raw and not static, NEAR: raw,
         REWRITTEN: raw and settings.paraphrase, DISTILLED: raw and not is_starter,
-        GENERATED: raw and settings.model is not None, PAIRS: len(task.rows) > 0,
+        GENERATED_PAIRS: raw and settings.model is not None, PAIRS: len(task.rows) > 0,
     }  # fmt: skip
     sources = [name for name in STAGES if there[name]]
     found = [Arm(AS_IT_IS.format(name)) for name in (base, *others)]

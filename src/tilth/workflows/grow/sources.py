@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from tilth.bank import Bank
     from tilth.generation.generate import GenerateRequest
+    from tilth.models.endpoint import Endpoint
+    from tilth.models.lm import LM
     from tilth.paraphrase.rewriter import Rewriter
     from tilth.workflows.grow.settings import Growth
 
@@ -103,6 +105,12 @@ class RowSources:
 
         return load_paraphraser(device=self.device)
 
+    @cached_property
+    def _lm(self) -> LM | Endpoint:
+        from tilth.models import load_lm
+
+        return load_lm(str(self.settings.model), device=self.device)
+
     def measure_paraphrasing(self, texts: Sequence[str]) -> float:
         """Return the texts a second that are paraphrased."""
         return len(texts) / fastest(lambda: self._rewriter.rewrite(texts, beams=_BEAMS))
@@ -147,6 +155,10 @@ class Sources(RowSources):
         held = {"measured rows": [text for (text,) in fold.rows.texts]} if len(fold.held) else {}
         return {**self.task.held_out, **held}
 
+    def _held(self, fold: Fold) -> set[str]:
+        """Return the texts that nothing is trained on in a fold."""
+        return {text for texts in self._left_out(fold).values() for text in texts}
+
     def candidates(self, fold: Fold, multiple: float, query: str) -> pa.Table:
         """Return the raw sentences that are nearest to a fold's labelled rows; search once."""
         assert self.bank is not None
@@ -160,11 +172,11 @@ class Sources(RowSources):
             ).table  # fmt: skip
         return self._found[key]
 
-    def described_candidates(self, fold: Fold, multiple: float) -> pa.Table:
+    def described_candidates(self, fold: Fold) -> pa.Table:
         """Return the raw sentences that are nearest to the descriptions of the labels."""
         assert self.bank is not None
         lines = [line for text in self.task.descriptions for line in text.split("\n")]
-        k = min(len(self.bank), -(-_SURE * self.count(multiple) // len(lines)))
+        k = min(len(self.bank), -(-self.most_compared // len(lines)))
         known = {"labelled rows": [text for (text,) in self.task.rows.texts]}
         without = {**self._left_out(fold), **(known if len(self.task.rows) else {})}
         hits = self.bank.search(lines, k, without=without, own=False)
@@ -191,11 +203,11 @@ class Sources(RowSources):
         ]
         return replace(like, texts=texts, targets=given[kept])
 
-    def described(self, fold: Fold, multiple: float) -> Extra:
+    def described(self, fold: Fold) -> Extra:
         """Return raw sentences labelled by their similarity to the descriptions."""
-        table = self.described_candidates(fold, multiple)
+        table = self.described_candidates(fold)
         given = self.by_description(table["text"].to_pylist(), fold)
-        return Extra.of(self.select(table, given, fold, multiple, "margin"), DESCRIBED)
+        return Extra.of(self.select(table, given, fold, MULTIPLE, "margin"), DESCRIBED)
 
     def by_description(self, texts: Sequence[str], fold: Fold) -> NDArray[np.float32]:
         """Return the calibrated probabilities of texts by their similarity to descriptions.
@@ -226,14 +238,16 @@ class Sources(RowSources):
     def descriptions(self, fold: Fold) -> Extra:
         """Return each line of the labels' descriptions as a row of its label.
 
-        Of few rows a label they are a large share; measured and held-out texts are left out.
+        Measured and held-out texts are left out, and lines that several labels share.
         """
-        held = {text for texts in self._left_out(fold).values() for text in texts}
-        found: dict[str, int] = {}
+        labels: dict[str, set[int]] = {}
         for label, lines in enumerate(self.task.descriptions):
             for line in lines.split("\n"):
-                if line not in held:
-                    found.setdefault(line, label)
+                labels.setdefault(line, set()).add(label)
+        held = self._held(fold)
+        found = {
+            line: min(own) for line, own in labels.items() if len(own) == 1 and line not in held
+        }
         return Extra.of(self._rows_of(found), DESCRIPTIONS)
 
     def _rows_of(self, label_of: Mapping[str, int]) -> LabeledExamples:
@@ -244,8 +258,8 @@ class Sources(RowSources):
 
     def paraphrased(self, fold: Fold) -> Extra:
         """Return paraphrases of a fold's labelled rows, with their labels."""
-        made = self.paraphrases
-        inside = np.isin(made.places, fold.train)
+        made, held = self.paraphrases, self._held(fold)
+        inside = np.isin(made.places, fold.train) & [text not in held for text in made.texts]
         rows = self.task.rows.select(made.places[inside])
         texts: list[tuple[str, ...]] = [
             (text,) for text, one in zip(made.texts, inside.tolist(), strict=True) if one
@@ -266,13 +280,11 @@ class Sources(RowSources):
     def _request(self) -> GenerateRequest:
         from tilth.generation.generate import GenerateRequest
         from tilth.generation.settings import GenerateSettings
-        from tilth.models import load_lm
 
         assert self.task.task is not None
         return GenerateRequest(
-            self.task.task, load_lm(str(self.settings.model), device=self.device),
-            GenerateSettings(per_input=1, seed=self.settings.seed), count=self.settings.count,
-            any_task=self.settings.any_task,
+            self.task.task, self._lm, GenerateSettings(per_input=1, seed=self.settings.seed),
+            count=self.settings.count, any_task=self.settings.any_task,
         )  # fmt: skip
 
     def measure_generation(self) -> float:

@@ -10,7 +10,7 @@ from tilth.classifiers.settings import Finetuning
 from tilth.encoders.label_contrast import BATCH, step_count
 from tilth.encoders.setfit import MOST_PAIRS
 from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
-from tilth.workflows.grow.arms import RETRIEVALS, SIMILARITY, Arm
+from tilth.workflows.grow.arms import BY_DESCRIPTION, RETRIEVALS, Arm
 from tilth.workflows.grow.sources import (
     DESCRIBED,
     DESCRIPTIONS,
@@ -49,7 +49,7 @@ class Speeds:
         """
         rows = round(len(task.rows) * arm.share)
         headed = sources.settings.base is None
-        if arm.name in (MAJORITY, TFIDF, SIMILARITY, ENCODER, AVERAGE):
+        if arm.name in (MAJORITY, TFIDF, BY_DESCRIPTION, ENCODER, AVERAGE):
             return 1.0 + rows / self.compare
         if arm.name == SETFIT:
             return 2.0 + min(MOST_PAIRS, 40 * rows) / self.encode
@@ -59,11 +59,9 @@ class Speeds:
             return 1.0 + _trained(rows) / self.train
         extra = 0
         for source in arm.sources:
-            labels = len(task.labels)
-            own = {
-                PARAPHRASED: rows, DESCRIPTIONS: labels,
-                GENERATED: sources.settings.count * labels,
-            }  # fmt: skip
+            own = {PARAPHRASED: rows, GENERATED: sources.settings.count * len(task.labels)}
+            if source == DESCRIPTIONS:
+                own[source] = sum(text.count("\n") + 1 for text in task.descriptions)
             multiple = RETRIEVALS[arm.retrieval][0] if source == RETRIEVED else MULTIPLE
             extra += own.get(source, sources.count(multiple))
         compared = sources.most_compared if DESCRIBED in arm.sources else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +111,25 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
     if examples is not None:
         examples, rows = _without(examples, rows, [one for _, _, one in known[1:]])
         _check_counts(rows, str(sources.train))
+    if task is not None:
+        sets = [one.texts for one in (rows, *others.values()) if one is not None]
+        task = _without_known(
+            task, str(sources.labels), [text for texts in sets for (text,) in texts]
+        )
     return GrowTask(labels, examples, rows, others["validation"], others["test"], task)
+
+
+def _without_known(task: Task, place: str, texts: Sequence[str]) -> Task:
+    """Leave out examples of labels that are texts of a set: each would be compared with itself."""
+    known = {" ".join(text.split()) for text in texts}
+    labels = tuple(
+        replace(label, examples=tuple(one for one in label.examples if one not in known))
+        for label in task.labels
+    )
+    left = sum(len(label.examples) for label in task.labels)
+    if left := left - sum(len(label.examples) for label in labels):
+        log.warning("%s: %d examples are also texts of the sets: they are left out", place, left)
+    return replace(task, labels=labels)
 
 
 def _single(sources: TaskSources, place: str, split: str) -> Examples:
