@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import Dataset, DatasetDict
 
 from tests.selftrain.labelled import classed, several, tagged
 from tests.tiny import write_rows
-from tilth.classifiers.load import TaskData, TaskSources, read_task
+from tilth.classifiers.load import TaskData, TaskSources, read_task, read_training_sets
+from tilth.data.writer import DatasetWriter
 from tilth.errors import InputError
 
 
@@ -99,3 +101,44 @@ def test_a_test_set_of_another_task_is_refused(tmp_path: Path) -> None:
         read(classed(30), strange)
     with pytest.raises(InputError, match="which has one label a row"):
         read(classed(30), several(6))
+
+
+def test_validation_rows_of_the_labelled_set_are_not_among_the_others() -> None:
+    labelled = classed(60)
+    pseudo = [*({**row, "label": "none"} for row in labelled), *classed(30, seed=7)]
+    rows, held = read_training_sets(TaskSources(pseudo, labelled=labelled), tags=False)
+    assert held is not None
+    assert len(held) == 6
+    assert not set(rows.texts) & set(held.texts)
+    pairs = [{"text_a": row["text"], "text_b": f"{n}", "label": row["label"]}
+             for n, row in enumerate(labelled)]  # fmt: skip
+    rewrites = [{**row, "text_b": f"again {row['text_b']}"} for row in pairs]
+    rows, held = read_training_sets(TaskSources(rewrites, labelled=pairs), tags=False)
+    assert held is not None
+    assert not {first for first, _ in rows.texts} & {first for first, _ in held.texts}
+
+
+def test_the_validation_split_of_a_folder_is_taken(tmp_path: Path) -> None:
+    splits = {"train": classed(60), "validation": classed(12, seed=8)}
+    texts = [(row["text"],) for row in splits["validation"]]
+    both = DatasetDict({name: Dataset.from_list(rows) for name, rows in splits.items()})
+    both.save_to_disk(tmp_path / "saved")
+    for name, rows in splits.items():
+        write_rows(tmp_path / "carded" / f"{name}.jsonl", rows)
+    head = "configs:\n- config_name: default\n  data_files:\n"
+    head += "".join(f"  - split: {name}\n    path: {name}.jsonl\n" for name in splits)
+    (tmp_path / "carded" / "README.md").write_text(f"---\n{head}---\n")
+    run = tmp_path / "run"
+    for folder, rows in ((run / "dataset", classed(90)), (run / "curated", None)):
+        with DatasetWriter(folder) as writer:
+            for name, own in splits.items() if rows is None else [("train", rows)]:
+                writer.write(Dataset.from_list(own).data.table, split=name)
+    (run / "run.json").write_text("{}")
+    for source in ("saved", "carded", "run"):
+        rows, held = read_training_sets(TaskSources(str(tmp_path / source)), tags=False)
+        assert held is not None
+        assert (len(rows), held.texts) == (60, texts), source
+    Dataset.from_list(splits["train"]).save_to_disk(tmp_path / "one")
+    rows, held = read_training_sets(TaskSources(str(tmp_path / "one")), tags=False)
+    assert held is not None
+    assert (len(rows), len(held)) == (54, 6)

@@ -136,6 +136,8 @@ def test_what_cannot_be_adapted(tmp_path: Path, base: str, monkeypatch: pytest.M
         adapt([], base, tmp_path / "run", **QUICK)
     with pytest.raises(InputError, match="no column 'text': there are said"):
         adapt(Dataset.from_dict({"said": ["a"]}), base, tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match="row 1 holds no text"):
+        adapt(Dataset.from_dict({"text": ["a", None]}), base, tmp_path / "run", **QUICK)
     with pytest.raises(InputError, match="no setting 'mask'"):
         adapt(TEXTS, base, tmp_path / "run", mask=1)
     monkeypatch.setattr("tilth.classifiers.trainer.all_finite", lambda _: False)

@@ -129,3 +129,64 @@ def test_what_cannot_be_applied_is_said(source: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the label 'x' that people gave is no number"):
         curate_folder(str(source), tmp_path / "out", PLAIN, annotations=tmp_path / "notes")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_exported_files_say_which_task_people_answered(tmp_path: Path, form: str) -> None:
+    for task, value, read in (
+        ("class", "no", "no"), ("same meaning", "no", "no"), ("grade", 3, 3),
+        ("classes", ["a"], ["a"]),
+    ):  # fmt: skip
+        notes, number, items = annotated(tmp_path / task, task, {0: value})
+        file = tmp_path / "annotations.json"
+        file.write_text(records_of(notes.sample(number), items, notes.answers(number), form))
+        assert list(read_judged(file).values()) == [Judged(task, read, False, items[0].label)]
+
+
+def test_a_row_of_two_samples_keeps_its_answer_and_its_flag(tmp_path: Path) -> None:
+    notes, _, items = annotated(tmp_path, "class", {0: "1", 1: "1"}, flagged=0)
+    about = SampleAbout(
+        task="class", labels=["0", "1"], draw="random", seed=1, overlap=0.0, run="r"
+    )
+    second = notes.add("again", about, items)
+    notes.answer(second, Annotation(0, "Ann", None, "", False, 0.0, None))  # skipped
+    notes.answer(second, Annotation(1, "Ann", "0", "", False, 0.0, None))
+    notes.answer(second, Annotation(2, "Ann", None, "", False, 0.0, None))
+    assert read_judged(tmp_path) == {
+        items[0].key: Judged("class", "1", True, items[0].label),
+        items[1].key: Judged("class", "0", False, items[1].label),
+    }  # fmt: skip
+
+
+def test_labels_that_are_whole_numbers_are_corrected() -> None:
+    given = Dataset.from_dict({"text": ["x", "y"], "label": [0, 1]})
+    judged = {row_key(None, "x", "0"): Judged("class", "1", False)}
+    assert apply_annotations(given, judged).dataset["label"][:] == [1, 1]
+    judged = {row_key(None, "x", "0"): Judged("class", "b", False)}
+    with pytest.raises(InputError, match="the label 'b' that people gave is no number"):
+        apply_annotations(given, judged)
+
+
+def test_rejected_rows_keep_the_names_of_their_classes(tmp_path: Path) -> None:
+    names = ClassLabel(names=["bad", "good"])
+    features = Features({"text": Value("string"), "label": names})
+    made = Dataset.from_dict(
+        {"text": [f"text {n}" for n in range(6)], "label": [0, 1] * 3}, features=features
+    )
+    with DatasetWriter(tmp_path / "set", {"default": features}) as writer:
+        writer.write(made.data.table)
+    notes = Annotations(tmp_path / "notes")
+    item = SampleItem(
+        row=0, key=row_key(None, "text 1", "good"), first=None, text="text 1", label="good"
+    )
+    about = SampleAbout(
+        task="class", labels=["bad", "good"], draw="random", seed=0, overlap=0.0, run="r"
+    )
+    number = notes.add("s", about, [item])
+    notes.answer(number, Annotation(0, "Ann", None, "", True, 0.0, None))
+    out, counts = curate_folder(
+        str(tmp_path / "set"), tmp_path / "out", PLAIN, annotations=tmp_path / "notes"
+    )
+    assert [row["label"] for row in load_folder(out, config="dropped").to_list()] == ["good"]
+    assert (counts["rows in"], counts["train"]) == (6, 5)
+    assert "from 6 labelled rows" in (out / "README.md").read_text()

@@ -339,6 +339,14 @@ def test_a_task_labels_by_the_nearest_description(
     assert "descriptions of 'birds' and 'rain' are alike (cosine 1.00)" in caplog.text
 
 
+def test_a_precision_of_what_compares_embeddings_is_refused(static: str, tmp_path: Path) -> None:
+    task = tmp_path / "task.json"
+    task.write_text(json.dumps(spec(birds=TEXTS[0], boats=TEXTS[1])))
+    for model, asked in ((static, {}), (str(task), {"encoder": static})):
+        with pytest.raises(InputError, match="precision is for classifiers and taggers"):
+            predict(model, TEXTS, precision="float32", quiet=True, **asked)
+
+
 @pytest.mark.parametrize(
     ("task", "said"), [("nli", "task 'nli' is of pairs"), ("review-sentiment.yaml", "no task")]
 )

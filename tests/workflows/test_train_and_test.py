@@ -417,6 +417,24 @@ def test_sets_that_the_run_learnt_from_are_refused_before_training(
     assert not (run / "classifier").exists()
 
 
+def test_labelled_rows_beside_others_are_no_test_or_validation_set(
+    made: Made, tmp_path: Path
+) -> None:
+    file = write_rows(tmp_path / "train.jsonl", ROWS["class"](30, seed=2))
+    more = str(write_rows(tmp_path / "more.jsonl", ROWS["class"](30, seed=5)))
+    for name in ("test", "validation"):
+        with pytest.raises(InputError, match=f"more.jsonl: every text of the {name} set is in"):
+            train(made, file, out=tmp_path / "out", labelled=more, **{name: more})
+    for given in ({"validation": str(file)}, {"labelled": more, "validation": more}):
+        with pytest.raises(InputError, match="every text of the validation set is in the training"):
+            tilth.train_classifier(str(file), **given)
+
+
+def test_a_recorded_test_set_of_the_hub_may_have_a_dot(made: Made, tmp_path: Path) -> None:
+    run = made.run(tmp_path / "run", test="org/name-1.5")
+    assert open_augmented(str(run)).test == "org/name-1.5"
+
+
 def test_wrong_test_labels_are_refused_before_training(made: Made, tmp_path: Path) -> None:
     run = made.run(tmp_path / "run")
     rows = [*ROWS["class"](4, seed=3), {"text": "a plant", "label": "plant"}]

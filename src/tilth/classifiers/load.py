@@ -28,7 +28,7 @@ from tilth.classifiers.examples import (
 from tilth.data.examples import Examples, Source, open_rows, prefer_curated, read_examples
 from tilth.data.labels import class_names, match_label_names
 from tilth.data.readers import row_location
-from tilth.data.sources import folder_configs, load_folder
+from tilth.data.sources import locate
 from tilth.data.split import source_hashes, written_by_model
 from tilth.errors import InputError
 from tilth.limits import PART_SHARE
@@ -148,6 +148,7 @@ def _training_sets(
         validation = _load(sources, chosen, _VALIDATION, tags=tags).with_labels(known)
     elif extra is not None:
         extra, validation = train_validation_split(extra, seed)
+        rows = rows.select(_apart(rows, validation))
     else:
         rows, validation = train_validation_split(rows, seed)
     if extra is not None:
@@ -158,6 +159,16 @@ def _training_sets(
         return rows, validation
     log.warning("no label has five rows: there is no validation split, the last weights are kept")
     return rows, None
+
+
+def _apart(rows: LabeledExamples, held: LabeledExamples) -> NDArray[np.int64]:
+    """Return the rows that share neither first text nor origin with held ones."""
+    firsts = {texts[0] for texts in held.texts}
+    is_apart = np.array([texts[0] not in firsts for texts in rows.texts], bool)
+    if rows.origins is not None and held.origins is not None:
+        known = held.origins[held.origins != 0]
+        is_apart &= ~np.isin(rows.origins, known)
+    return np.flatnonzero(is_apart)
 
 
 def repeat_count(share: float, rows: int, labelled: int) -> int:
@@ -236,11 +247,10 @@ def _validation_split(source: Source) -> Source | None:
 
     if isinstance(source, DatasetDict):
         return source.get(_VALIDATION)
-    if isinstance(source, str | Path) and os.path.isdir(as_path(source).expanduser()):
-        folder = as_path(source).expanduser()
-        if _VALIDATION in folder_configs(folder).get("default", {}):
-            return load_folder(folder, _VALIDATION)
-    return None
+    if not isinstance(source, str | Path):
+        return None
+    found = locate(str(prefer_curated(source)))
+    return None if isinstance(found, list) else found.load_if_there(_VALIDATION)
 
 
 def _require_two_labels(rows: LabeledExamples, source: Source) -> None:

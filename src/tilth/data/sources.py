@@ -19,7 +19,7 @@ from tilth.storage import as_path, exists, pull
 from tilth.urls import url_of
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, DatasetDict
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,14 @@ class HubDataset:
             dataset: Dataset = load_dataset(self.name, self.config, split=split)
             return dataset
 
+    def load_if_there(self, split: str) -> Dataset | None:
+        """Load a split; None: there is none of this name."""
+        from datasets import get_dataset_split_names
+
+        with _datasets_errors(self.name), _offline_if_unreachable():
+            names = get_dataset_split_names(self.name, self.config)
+        return self.load(split) if split in names else None
+
 
 @dataclass(frozen=True, slots=True)
 class DatasetFolder:
@@ -56,17 +64,31 @@ class DatasetFolder:
         if "default" in folder_configs(self.path):
             return load_folder(self.path, split)
 
-        from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
-
-        saved = any((self.path / name).is_file() for name in _SAVED)
-        with _datasets_errors(str(self.path)):
-            found = load_from_disk(str(self.path)) if saved else load_dataset(str(self.path))
-        if isinstance(found, Dataset):
-            return found
-        splits: DatasetDict = found
+        splits = self._read()
+        if not isinstance(splits, dict):
+            return splits
         if split not in splits:
             raise InputError(f"{self.path}: no split {split!r}: there are {', '.join(splits)}")
         return splits[split]
+
+    def load_if_there(self, split: str) -> Dataset | None:
+        """Load a split; None: there is none of this name."""
+        configs = folder_configs(self.path)
+        if "default" in configs:
+            return load_folder(self.path, split) if split in configs["default"] else None
+        splits = self._read()
+        return splits.get(split) if isinstance(splits, dict) else None
+
+    def _read(self) -> Dataset | DatasetDict:
+        """Read what `datasets` has written or reads: all splits, or rows without a split."""
+        from datasets import load_dataset, load_from_disk
+
+        saved = any((self.path / name).is_file() for name in _SAVED)
+        with _datasets_errors(str(self.path)):
+            found: Dataset | DatasetDict = (
+                load_from_disk(str(self.path)) if saved else load_dataset(str(self.path))
+            )
+            return found
 
 
 def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:

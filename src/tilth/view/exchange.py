@@ -20,6 +20,7 @@ from tilth.view.annotations import (
     GRADES,
     SAME,
     SPANS,
+    TASKS,
     Annotation,
     Sample,
     SampleAbout,
@@ -42,6 +43,7 @@ class ReadRecord:
 
     Attributes:
         label: the generated one, if the file has it.
+        task: that people answered, likewise.
     """
 
     where: str
@@ -49,6 +51,7 @@ class ReadRecord:
     texts: tuple[str | None, str]
     answers: list[tuple[str, Any, str, bool]]
     label: str | None = None
+    task: str | None = None
 
 
 def records_of(
@@ -88,7 +91,7 @@ def _argilla_record(task: str, item: SampleItem, answers: Sequence[Annotation]) 
     ]  # fmt: skip
     return {
         "id": item.key, "fields": {**fields, _TEXT: item.text},
-        "metadata": {"generated": item.label or "", "people": json.dumps(
+        "metadata": {"generated": item.label or "", "task": task, "people": json.dumps(
             {_user_id(one.person): one.person for one in answers})},
         "suggestions": {}, "responses": {_QUESTION: responses} if responses else {}, "vectors": {},
     }  # fmt: skip
@@ -202,7 +205,8 @@ def _record(where: str, record: Any) -> ReadRecord:
         answers = [(str(one["person"]), one["value"], str(one.get("note") or ""),
                     bool(one.get("flagged"))) for one in record["annotations"]]  # fmt: skip
         texts = record.get(_FIRST), record[_TEXT]
-        return ReadRecord(where, record.get("key"), texts, answers, _generated(record, "label"))
+        label, task = _generated(record, "label"), _task(record)
+        return ReadRecord(where, record.get("key"), texts, answers, label, task)
     if "fields" in record:
         return _read_argilla(where, record)
     return _read_studio(where, record)
@@ -221,7 +225,8 @@ def _read_argilla(where: str, record: Any) -> ReadRecord:
         person = str(given.get("user_id") or "argilla")
         answers.append((names.get(person, person), value, "", False))
     texts = fields.get(_FIRST), text
-    return ReadRecord(where, record.get("id"), texts, answers, _generated(about, "generated"))
+    label, task = _generated(about, "generated"), _task(about)
+    return ReadRecord(where, record.get("id"), texts, answers, label, task)
 
 
 def _read_studio(where: str, record: Any) -> ReadRecord:
@@ -250,13 +255,20 @@ def _read_studio(where: str, record: Any) -> ReadRecord:
             value = None
         answers.append((str(person), value, note, False))
     texts = data.get(_FIRST), text
-    return ReadRecord(where, data.get("key"), texts, answers, _generated(data, "generated"))
+    label, task = _generated(data, "generated"), _task(data)
+    return ReadRecord(where, data.get("key"), texts, answers, label, task)
 
 
 def _generated(record: Any, name: str) -> str | None:
     """Return a row's generated label; an empty one is none."""
     label = record.get(name)
     return None if label in (None, "") else str(label)
+
+
+def _task(record: Any) -> str | None:
+    """Return the task that a record of tilth names; of other tools' files, none."""
+    task = record.get("task")
+    return str(task) if task in TASKS else None
 
 
 def _fitting(record: ReadRecord, about: SampleAbout) -> Iterator[tuple[str, Any, str, bool]]:

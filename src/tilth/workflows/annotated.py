@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,11 +82,24 @@ def read_judged(path: Path) -> dict[str, Judged]:
     if not check_input(path):
         raise InputError(f"{path}: no such file or folder: check the path{suggestion(path)}")
     if path.is_dir() or path.name == FILE:
-        found = dict(_of_samples(Annotations(path if path.is_dir() else path.parent)))
+        found = _merged(_of_samples(Annotations(path if path.is_dir() else path.parent)))
     else:
-        found = dict(_of_file(path))
+        found = _merged(_of_file(path))
     if not found:
         raise InputError(f"{path}: holds no answer: annotate a sample with tilth view first")
+    return found
+
+
+def _merged(judged: Iterable[tuple[str, Judged]]) -> dict[str, Judged]:
+    """Return the last value of each row, and whether anything flags it; a row may be in several."""
+    found: dict[str, Judged] = {}
+    for key, one in judged:
+        before = found.get(key)
+        if before is not None:
+            kept = before if one.value is None else one
+            one = replace(kept, flagged=before.flagged or one.flagged)
+        if one.value is not None or one.flagged:
+            found[key] = one
     return found
 
 
@@ -109,16 +122,26 @@ def _of_file(path: Path) -> Iterator[tuple[str, Judged]]:
     for record in records:
         values = [value for _, value, _, _ in record.answers if value is not None]
         flagged = any(flag for _, _, _, flag in record.answers)
-        if not values and not flagged:
-            continue
-        task = _task_of(values)
+        task = record.task or _task_of(values)
+        try:
+            values = [_as_answered(task, value) for value in values]
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}: {record.where}: {values} are no grades") from error
         value = verdict(task, values) if values else None
         judged = Judged(task, value, flagged, record.label)
         yield record.key or row_key(*record.texts, None), judged
 
 
+def _as_answered(task: str, value: Any) -> Any:
+    """Return a value as the task has it: other tools write grades as text, and one class alone."""
+    if task == GRADE:
+        number = float(value)
+        return int(number) if number.is_integer() else number
+    return [value] if task == CLASSES and not isinstance(value, list) else value
+
+
 def _task_of(values: list[Any]) -> str:
-    """Return the task that values answer."""
+    """Return the task that values answer, of a file that does not say it."""
     first = values[0] if values else None
     if isinstance(first, list):
         is_span = bool(first) and isinstance(first[0], list)
@@ -173,6 +196,9 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
         )
     kept = pa.array([reason is None for reason in reasons], pa.bool_())
     rejected = table.filter(pa.array([reason is not None for reason in reasons], pa.bool_()))
+    if names and pa.types.is_integer(rejected[column].type):  # by name, as curated rows
+        place = rejected.column_names.index(column)
+        rejected = rejected.set_column(place, column, pa.array(names).take(rejected[column]))
     rejected = rejected.append_column(
         DROP_REASON, pa.array([reason for reason in reasons if reason is not None], pa.string())
     )
@@ -214,9 +240,9 @@ def _label(found: Judged, old: Any, names: list[str], scale: float) -> Any:
         return [_named(tag, names) for tag in tags]
     if found.task == CLASSES:
         return [_named(one, names) for one in value]
-    if isinstance(old, float):
+    if isinstance(old, int | float) and not isinstance(old, bool) and not names:
         try:
-            return float(value)
+            return type(old)(value)
         except ValueError:
             raise InputError(f"the label {value!r} that people gave is no number") from None
     return _named(value, names)

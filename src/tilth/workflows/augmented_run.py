@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tilth.bank.search.decontaminate import Exclusion
 from tilth.data.examples import TAGS, TOKENS, Examples
+from tilth.data.formats import ending_of
 from tilth.data.labels import class_names
 from tilth.data.normalize import normalize_text
 from tilth.data.readers import row_location
@@ -19,7 +20,7 @@ from tilth.data.sources import folder_configs, load_folder
 from tilth.errors import InputError
 from tilth.evaluate.expected_labels import refuse_unknown
 from tilth.runs import read_run_json
-from tilth.storage import as_path, pull
+from tilth.storage import as_path, exists, pull
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -87,9 +88,9 @@ class AugmentedSets:
         given = self.settings.get("test")
         if given is None:
             return None
-        # A name with an ending is a file, not a data set of the hub.
-        path = Path(given).expanduser()
-        if path.suffix and not path.exists():
+        # A name with the ending of a format is a file, not a data set of the hub.
+        path = as_path(given).expanduser()
+        if ending_of(path) is not None and not exists(path):
             raise InputError(
                 f"{given}: the test set of {self.folder} is not there (a path counts from where "
                 "tilth augment was called): say with --test where it lies"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,10 @@ def curate_folder(
         curated = curate_rows(rows, options or CurateOptions())
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
+    if annotated is not None:
+        counts = curated.counts
+        given = counts["rows in"] + len(annotated.rejected)
+        curated = replace(curated, counts={**counts, "rows in": given, **annotated.counts})
     counts, splits = curated.counts, {"train": curated.train, "validation": curated.validation}
     with DatasetWriter(folder) as writer:
         for split, dataset in splits.items():
@@ -83,7 +88,6 @@ def curate_folder(
         if annotated is not None:
             schema = curated.dropped.features.arrow_schema
             writer.write(annotated.rejected.cast(schema), config="dropped")
-            counts = {**counts, **annotated.counts}
         writer.write_card(_card(source, curated, annotated))
     return folder, counts
 

@@ -122,7 +122,10 @@ def export(
                 )
                 for name in (model, str(run.path / MODEL))
             ]  # fmt: skip
-            run.write_part(0, _side_by_side(*labelled))
+            answers = _side_by_side(*labelled)
+            if not len(answers.drop_null()):
+                raise InputError(f"{where}no row holds text: name another column or other texts")
+            run.write_part(0, answers)
         results = _results(run)
         run.write_file(RESULTS, json.dumps(results, indent=1) + "\n")
         _write_card(run, given, results)

@@ -14,7 +14,7 @@ from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.load import TaskSources, check_disjoint, read_training_sets, repeat_count
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.classifiers.train import train_first, train_on_sources
-from tilth.data.examples import Source, open_rows, read_examples
+from tilth.data.examples import Examples, Source, open_rows, read_examples
 from tilth.data.normalize import normalize_text
 from tilth.data.split import written_by_model
 from tilth.errors import InputError
@@ -37,6 +37,7 @@ from tilth.report.systems import (
     warnings_of,
 )
 from tilth.runs import RESULTS, refuse_inside
+from tilth.storage import as_path
 from tilth.workflows.augmented_run import (
     AugmentedSets,
     is_augmented,
@@ -150,7 +151,7 @@ def train_and_test(
     if out is None:
         if not run:
             raise InputError("--out is missing: say in which folder the run is to be made")
-        out = Path(source).expanduser() / "classifier"
+        out = as_path(source).expanduser() / "classifier"
     if first is not None and run:
         raise InputError("--first is for files: a run of tilth augment has its own base")
     read = (sources.test, sources.validation, sources.labelled, first)
@@ -166,16 +167,21 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
     test, validation = sources.test, sources.validation
     columns: dict[str, Any] = {"text": sources.text, "label": sources.label}
     notes, learnt = [], []
+    read = [one for one in (source, sources.labelled) if one is not None]
     if validation is not None or test is not None:  # else there is nothing to compare them with
-        read = [one for one in (source, sources.labelled) if one is not None]
         learnt = [read_examples(one, **columns) for one in read]
+
+    def check_apart(name: str, held: Source, rows: Examples) -> None:
+        for where, one in zip(read, learnt, strict=True):
+            check_disjoint(name, held, rows.texts, "training", where, one.texts)
+
     chosen = None
     if validation is not None:
         chosen = read_examples(validation, split="validation", **columns)
-        check_disjoint("validation", validation, chosen.texts, "training", source, learnt[0].texts)
+        check_apart("validation", validation, chosen)
     if test is not None:
         examples = read_examples(test, split="test", **columns)
-        check_disjoint("test", test, examples.texts, "training", source, learnt[0].texts)
+        check_apart("test", test, examples)
         if chosen is not None:
             check_disjoint("test", test, examples.texts, "validation", validation, chosen.texts)
         found_labels = [one.labels for one in learnt if one.labels is not None]

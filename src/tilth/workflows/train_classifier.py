@@ -155,6 +155,14 @@ def _train(
         if settings.labelled_share is None:
             settings = replace(settings, labelled_share=SHARE)
         sources, labels = sources_of(run, chosen, settings.loss), run.labels
+    elif sources.validation is not None:
+        chosen = sources.read(sources.validation, "validation")
+        for source in (sources.train, sources.labelled):
+            if source is not None:
+                learnt = sources.read(source, "train").texts
+                check_disjoint(
+                    "validation", sources.validation, chosen.texts, "training", source, learnt
+                )
     return train_on_sources(sources, settings, out, tags=tags, labels=labels)
 
 
