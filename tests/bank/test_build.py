@@ -24,8 +24,10 @@ from tests.tiny import (
 from tests.tiny.calls import stopped as stopped_at
 from tests.tiny.calls import watched
 from tilth.bank import Bank, Rules, build
+from tilth.bank.build import _are_small
 from tilth.bank.ingest import documents, exchange, shards, workers
 from tilth.bank.ingest import parts as parts_module
+from tilth.bank.ingest.documents import find_sources
 from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.bank.manifest import MANIFEST, SHARDS, read_manifest, write_manifest
 from tilth.bank.settings import FORMATS
@@ -610,3 +612,10 @@ def test_workers_that_were_started_elsewhere_find_the_bank(
     write_lines(Path("raw.txt"), salads(100))
     bank = Bank.build("bank", ["raw.txt"], encoder=tiny_static(), workers=2, quiet=True)
     assert len(bank) == 100
+
+
+def test_a_data_set_folder_is_not_taken_for_a_small_file(tmp_path: Path) -> None:
+    Dataset.from_dict({"text": TEXTS[:10]}).save_to_disk(tmp_path / "saved")
+    text = write_lines(tmp_path / "some.txt", TEXTS[:10])
+    assert not _are_small(find_sources([str(tmp_path / "saved")]))
+    assert _are_small(find_sources([str(text)]))

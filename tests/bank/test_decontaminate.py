@@ -89,3 +89,10 @@ def test_longer_texts_are_looked_for_by_sentence_too() -> None:
         ],
     )
     assert found == ["exact", "", "exact", ""]
+
+
+def test_texts_are_divided_by_the_rules_of_the_banks_language() -> None:
+    text = "La Sra. L\u00f3pez no pudo venir porque estaba enferma. Luego se fue a su casa."
+    first = pa.array(["La Sra. L\u00f3pez no pudo venir porque estaba enferma."])
+    assert Exclusion("test", [text], language="es").match(first)["test, exact"].tolist() == [True]
+    assert Exclusion("test", [text]).match(first)["test, exact"].tolist() == [False]

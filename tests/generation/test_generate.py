@@ -163,6 +163,15 @@ def test_first_texts_are_not_written_into_the_run_of_another_command(
     assert not (tmp_path / "x1").exists()
 
 
+def test_first_texts_are_not_written_into_a_run_that_was_given_its_inputs(
+    llama: LM, tmp_path: Path
+) -> None:
+    Run.open(tmp_path, command="generate", settings={}, fingerprints={}, parts=1)
+    with pytest.raises(InputError, match="holds a run that was given its inputs"):
+        tilth.generate("sts-x2", llama, from_x1=1, out=tmp_path)
+    assert not (tmp_path / "x1").exists()
+
+
 def test_a_pickled_request_loads_the_model_of_its_name(llama: LM, tmp_path: Path) -> None:
     llama.model.save_pretrained(tmp_path / "lm")
     llama.tokenizer.save_pretrained(tmp_path / "lm")

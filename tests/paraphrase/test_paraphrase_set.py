@@ -7,6 +7,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value, load_dataset
 
 from tests.tiny.rewriter import Fake
+from tilth.data import text_id
 from tilth.errors import InputError, TilthError
 from tilth.paraphrase.paraphrase_set import paraphrase_set, run_paraphrase
 from tilth.paraphrase.settings import RewriteSettings
@@ -121,6 +122,17 @@ def test_what_was_rewritten_can_be_rewritten_again(fake: Fake) -> None:
     assert once["before_model"] == ["gpt2"]
     assert twice["before_original"] == ["It is so."]
     assert twice["original"] == once["text"]
+
+
+def test_rewrites_of_rewrites_keep_the_source_of_the_first(fake: Fake) -> None:
+    rewriter, _ = fake(write)
+    once = paraphrase_set([{"text": "It is so."}, {"text": "It rains."}], rewriter, originals=True)
+    twice = paraphrase_set(once, rewriter, originals=True)
+    sources = dict(zip(once["text"], once["source_id"], strict=True))
+    assert len(set(sources.values())) == 2
+    assert twice["source_id"] == [sources[text] for text in twice["original"]]
+    given = [{"text": "It is so.", "source_id": "a"}, {"text": "It rains.", "source_id": None}]
+    assert paraphrase_set(given, rewriter)["source_id"][:] == ["a", text_id("It rains.")]
 
 
 def test_originals_stay_as_they_were(fake: Fake, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from datasets import load_dataset
+from datasets import Dataset, DatasetDict, load_dataset
 
 from tests.system.commands import error_of, imported_by, tilth
 from tests.tiny import WORDS, read_json, salads, write_lines, write_rows, write_vectors
@@ -283,6 +283,12 @@ def test_filters_leave_hits_out_and_say_so(bank: Path, train: Path, tmp_path: Pa
     )
     both = hits(bank, text, "--without", tokens, "--without", test)
     assert text not in [hit["text"] for hit in both]
+    splits = {"train": TEXTS[50:52], "test": [text]}
+    DatasetDict({
+        name: Dataset.from_dict({"text": some}) for name, some in splits.items()
+    }).save_to_disk(tmp_path / "splits")  # fmt: skip
+    left = hits(bank, text, "--without", tmp_path / "splits")
+    assert text not in [hit["text"] for hit in left]
 
 
 def test_default_k_fits_a_small_bank(static: str, tmp_path: Path) -> None:
@@ -434,7 +440,9 @@ def test_word_vectors_build_and_search(kind: str, tmp_path: Path) -> None:
     fitted = kind in ("words-idf", "usif")
     assert (out / "encoder").is_dir() == fitted
     if fitted:
+        assert Bank.open(out).search([TEXTS[4]], k=1).texts(0) == [TEXTS[4]]
         shutil.rmtree(out / "encoder")
+        assert "its encoder" in tilth("bank", "check", out, code=1).stdout
         assert "is missing" in error_of("bank", "search", out, "the dog", code=1)
         tilth(*asked)
         assert hits(out, TEXTS[4], "-k", 1)[0]["text"] == TEXTS[4]

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -200,3 +201,10 @@ def test_many_labels_are_summed_up_in_the_card(tmp_path: Path) -> None:
     write_rows(path, graded)
     folder, _ = curate_folder(str(path), None, CurateOptions(sampled_pairs=0, validation=0))
     assert "99 different labels" in (folder / "README.md").read_text()
+
+
+def test_files_of_one_beginning_have_folders_of_their_own(file: Path, tmp_path: Path) -> None:
+    for name in ("set.train.jsonl", "set.test.jsonl"):
+        shutil.copy(file, tmp_path / name)
+        folder, _ = curate_folder(str(tmp_path / name), None)
+        assert folder == tmp_path / f"{name.removesuffix('.jsonl')}-curated"

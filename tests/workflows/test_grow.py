@@ -444,6 +444,9 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
     simple = [MAJORITY, TFIDF, ENCODER, CONTRAST, SETFIT, AVERAGE, PLAIN]
     alone = names(train=str(rows))
     assert [name for name in alone if "of the labelled" not in name] == simple
+    assert len(alone) == len(simple) + 2
+    few = write_rows(tmp_path / "few.jsonl", classed(6))  # two of each label: no share is smaller
+    assert names(train=str(few)) == simple
     some = names(raw=True, train=str(rows))
     assert set(some) - set(alone) == {
         RETRIEVED, "retrieved, by each row", "retrieved, fewer", "retrieved, 2 rounds",

@@ -23,6 +23,7 @@ from tilth.bank.settings import BankSettings, Format, IndexSettings, Rules, core
 from tilth.bank.store import TEXT, Ids, Selected, Store, check_files, load_quantizer
 from tilth.errors import InputError, TilthError
 from tilth.limits import CORES, OVERSAMPLE, SIMILARITY
+from tilth.models.names import FITTED
 from tilth.runs import Progress
 from tilth.runs.cluster import Cluster
 from tilth.storage import as_path, pull
@@ -191,6 +192,11 @@ class Bank(Store):
         """Return the bank's encoder model."""
         return self.text_encoder.model
 
+    @property
+    def language(self) -> str:
+        """The language whose rules divide texts into sentences."""
+        return str(self.manifest.rules["language"] or "en")
+
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return the unit vectors of texts, (texts, dimension)."""
         quiet = self.text_encoder.static is not None or len(texts) <= MANY_TEXTS
@@ -239,10 +245,16 @@ class Bank(Store):
         vectors, names = query_vectors(queries, self.encode, self.manifest.dimension)
         _check_numbers(len(self), k, min_similarity, oversample, threads)
         selected = self.source_filter(sources)
-        exclusions = [Exclusion(name, texts, near=near) for name, texts in _named(without).items()]
+        language = self.language
+        exclusions = [
+            Exclusion(name, texts, near=near, language=language)
+            for name, texts in _named(without).items()
+        ]
         if not own:
             texts = query_texts(queries)
-            exclusions.append(Exclusion("the queries' own texts", texts, near=False))
+            exclusions.append(
+                Exclusion("the queries' own texts", texts, near=False, language=language)
+            )
         if nprobe is not None and not index:
             raise InputError(f"nprobe is {nprobe}: only a search with index=True takes it")
         if index and cluster is not None and cluster.on is not None:
@@ -468,5 +480,12 @@ def check_bank(path: Path, *, quiet: bool = False) -> BankCheck:
             done += read
             lines += damage
     lines += damaged_index(path)
+    if manifest.encoder.partition(":")[0] in FITTED:  # on the bank's own sentences
+        from tilth.bank.encoder import load_bank_encoder
+
+        try:
+            load_bank_encoder(path, manifest, None, device="cpu")
+        except TilthError as error:
+            lines.append(str(error))
     files = 1 + sum(len(shard.files) for shard in manifest.shards)
     return BankCheck(files + (path / INDEX / INDEX_JSON).is_file(), size, lines)

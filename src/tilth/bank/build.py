@@ -240,7 +240,11 @@ def _extend(
 
 
 def _are_small(sources: Sequence[RawSource]) -> bool:
-    sizes = (_SMALL if one.path is None else one.path.stat().st_size for one in sources)
+    """Tell whether the sources are small files; a data set folder or one of the hub is not."""
+    sizes = (
+        one.path.stat().st_size if one.path is not None and one.path.is_file() else _SMALL
+        for one in sources
+    )
     return sum(sizes) < _SMALL
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tilth.bank.manifest import Manifest
+from tilth.bank.manifest import ENCODER, Manifest
 from tilth.errors import InputError, TilthError
 from tilth.models.static import StaticEncoder, fast_static, read_static
 from tilth.runs.cluster import check_fingerprints
@@ -151,7 +151,12 @@ def load_bank_encoder(
         if name == "starter":  # as it was called in banks before the starters were renamed
             name = "starter-static"
         try:
-            found = TextEncoder.load(name, device=device)
+            if (path / ENCODER / "modules.json").is_file():  # fitted on the bank's own sentences
+                from tilth.models.encoder import load_encoder
+
+                found = TextEncoder(load_encoder(str(path / ENCODER), device="cpu"), name)
+            else:
+                found = TextEncoder.load(name, device=device)
         except InputError as error:
             raise InputError(
                 f"{path}: its encoder {name!r} does not load ({error}): open the bank with "

@@ -250,7 +250,9 @@ def _validation_split(source: Source) -> Source | None:
     if not isinstance(source, str | Path):
         return None
     found = locate(str(prefer_curated(source)))
-    return None if isinstance(found, list) else found.load_if_there(_VALIDATION)
+    if isinstance(found, list) or _VALIDATION not in found.splits():
+        return None
+    return found.load(_VALIDATION)
 
 
 def _require_two_labels(rows: LabeledExamples, source: Source) -> None:

@@ -15,7 +15,10 @@ def curate(
     source: Annotated[str, DATA, "A generate run, or a labelled file or data set."],
     chosen: CurateOptions,
     out: Annotated[
-        Path | None, OTHER_FOLDER, "--out -o", "Where the data set goes; default: SOURCE/curated."
+        Path | None,
+        OTHER_FOLDER,
+        "--out -o",
+        "Where the data set goes; default: SOURCE/curated, of a plain file NAME-curated beside it.",
     ] = None,
     annotations: Annotated[
         Path | None,

@@ -269,8 +269,11 @@ def rewrite(
         cluster=cluster, overwrite=common.overwrite, quiet=common.quiet,
     )  # fmt: skip
     if settings.round_trip:
-        say(f"{len(rows):,} rows, whatever came out")
-        say(f"data set: {out / 'dataset'}")
+        if common.json:
+            print_json({"rows": len(rows), "dataset": str(out / "dataset")})
+        else:
+            say(f"{len(rows):,} rows, whatever came out")
+            say(f"data set: {out / 'dataset'}")
         return
     write_rewrite_report(out)
     print_rewrites(out, as_json=common.json)

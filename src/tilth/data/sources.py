@@ -44,13 +44,12 @@ class HubDataset:
             dataset: Dataset = load_dataset(self.name, self.config, split=split)
             return dataset
 
-    def load_if_there(self, split: str) -> Dataset | None:
-        """Load a split; None: there is none of this name."""
+    def splits(self) -> list[str]:
+        """Return the names of all splits."""
         from datasets import get_dataset_split_names
 
         with _datasets_errors(self.name), _offline_if_unreachable():
-            names = get_dataset_split_names(self.name, self.config)
-        return self.load(split) if split in names else None
+            return list(get_dataset_split_names(self.name, self.config))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +70,10 @@ class DatasetFolder:
             raise InputError(f"{self.path}: no split {split!r}: there are {', '.join(splits)}")
         return splits[split]
 
-    def load_if_there(self, split: str) -> Dataset | None:
-        """Load a split; None: there is none of this name."""
-        configs = folder_configs(self.path)
-        if "default" in configs:
-            return load_folder(self.path, split) if split in configs["default"] else None
-        splits = self._read()
-        return splits.get(split) if isinstance(splits, dict) else None
+    def splits(self) -> list[str]:
+        """Return the names of all splits; none of rows without a split."""
+        splits = folder_configs(self.path).get("default") or self._read()
+        return list(splits) if isinstance(splits, dict) else []
 
     def _read(self) -> Dataset | DatasetDict:
         """Read what `datasets` has written or reads: all splits, or rows without a split."""

@@ -34,14 +34,16 @@ _CHAT_SYSTEM = (
 _CHAT_EXTRA_TOKENS = 48
 # A run ends when this many first attempts all fail for one reason.
 _FIRST_ATTEMPTS = 30
-_THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
+# A template may open the block itself, so that the answer holds its end alone.
+_THOUGHT = re.compile(r"\A.*</think>|<think>.*\Z", re.DOTALL)
 # A chat model's preamble: on a line of its own, or in words that announce the text.
 _PREAMBLE = re.compile(
     r"""[^\n"\u201c]{1,200}:[*_]*[ \t]*\n\s*
     |(sure|certainly|of[ ]course|absolutely|okay|ok|here(['\u2019]s|[ ]is|[ ]are))\b
-    [^\n":\u201c]{0,200}:[*_]*\s*""",
+    [^\n":\u201c]{0,200}:(?!\d)[*_]*\s*""",
     re.IGNORECASE | re.VERBOSE,
 )
+_INCHES = re.compile(r'(?<=\d)"(?=[ ][a-z])')  # no end of the text
 _CURLY = {"\u201c": "\u201d", "\u201e": "\u201c", "\u00ab": "\u00bb"}
 
 _Group = tuple[Job, ...]
@@ -245,6 +247,8 @@ def unquote(answer: str, prompt: str, *, is_whole: bool) -> str:
     if closing is not None:
         inside, mark, _ = text[1:].partition(closing)
         return inside.replace('"', "'") + ('"' if mark else "")
+    if is_whole and text.count('"') == 1:
+        text = _INCHES.sub("'", text)
     if text.count('"') % 2:
         inside = text.rpartition('"')[0]
         return inside.replace('"', "'") + '"'

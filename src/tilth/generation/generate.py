@@ -302,6 +302,11 @@ def run_generate(
     if not has_inputs:
         refuse_foreign(out)  # before the first texts, which take long
         refuse_other_command(out, "generate")
+        if not overwrite and (out / "run.json").is_file() and not (out / _FIRST).is_dir():
+            raise InputError(
+                f"{out}: holds a run that was given its inputs: choose another --out, or "
+                "--overwrite it"
+            )
         stage = request.first_stage()
         items = items_from_nothing(stage.task, stage.count or 0, each_label=False)
         _complete_run(stage, items, out / _FIRST, **options, is_measured=False)
@@ -338,8 +343,8 @@ def _complete_run(
         out,
         command="generate",
         settings={
-            **settings.to_dict(), "task": task.to_dict(), "rows": rows, "model": lm.name,
-            **precision,
+            **settings.to_dict(), "task": task.to_dict(), "model": lm.name, **precision,
+            "rows": rows if isinstance(lm, LM) else None,  # requests at once change no text
         },
         fingerprints=prints,
         parts=-(-len(items) // size),

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder, text_id
 from tilth.data.examples import LABEL, PAIRS, SINGLE, TOKENS, make_room, open_rows
+from tilth.data.labels import is_text
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError
 from tilth.models.names import describe_scorer
@@ -39,6 +40,7 @@ TRIPLES = (
 )  # fmt: skip
 _PAIRS = (*PAIRS, ("anchor", "positive"), ("sent0", "sent1"))
 
+_EARLIER = "before_source_id"  # the name that a set's own column gets
 _NO_TEXT, _FEWER = "no text", "fewer rewrites than asked for"
 # Columns of every row other than its texts and their measurements: name -> type.
 ORIGIN = {
@@ -270,6 +272,9 @@ def _part_rows(
     asked = not settings.round_trip
     values: dict[str, list[Any]] = defaultdict(list)
     originals = [table[name].to_pylist() for name in columns]
+    known = [None] * len(table)  # a set of rewrites or of generated texts says what they are of
+    if _EARLIER in table.column_names and is_text(table[_EARLIER].type):
+        known = table[_EARLIER].to_pylist()
     for row, sides in enumerate(zip(*originals, strict=True)):
         found = [rewrites.get(_clean(side)) for side in sides]
         for number, chosen, problem in _versions(found, settings):
@@ -280,7 +285,7 @@ def _part_rows(
                 flips = sum(some[0].flips for some in found if some)
             cells = {
                 "source_row": start + row,
-                "source_id": text_id("\x1f".join(side or "" for side in sides)),
+                "source_id": known[row] or text_id("\x1f".join(side or "" for side in sides)),
                 "rewrite": number,
                 "asked_meaning": settings.meaning if number and asked else None,
                 "asked_wording": settings.wording if number and asked else None,

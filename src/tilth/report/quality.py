@@ -88,7 +88,8 @@ class LabelQuality:
         distinct_2: the same for bigrams within one output (Li et al. 2016, arXiv 1510.03055, who
             take them over all outputs).
         distinct_outputs: sample size of distinct_1 and distinct_2.
-        mean_tokens: tokens per kept output, including the closing one; None without any.
+        mean_tokens: tokens drawn for each kept output, including the closing one and those of
+            candidates that were not chosen; None without any.
         mean_words: words per kept output.
         all_tokens: tokens decoded for all tries.
         floor_share: share of all decoded tokens at the debiasing floor; None where not measured

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 # A try that ended for one of these reasons never reached its closing quotation mark.
-UNCLOSED = frozenset({"not-closed", "newline", "prompt-too-long", "not-a-number"})
+UNCLOSED = frozenset({"not-closed", "newline", "prompt-too-long", "not-a-number", "filtered"})
 # distinct-n falls as a text grows, so it is taken on the same number of outputs for each label.
 DISTINCT_OUTPUTS = 1_000
 BINS = 200  # of a cosine, from -1 to 1

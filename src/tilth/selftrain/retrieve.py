@@ -97,8 +97,11 @@ def retrieve(
         examples, encoder=bank.encode, kind=how.query, clusters=how.clusters, seed=how.seed
     )
     quiet = quiet or how.index or len(queries) * len(bank) < _MANY
-    exclusions = [Exclusion(name, texts, near=how.near) for name, texts in (exclude or {}).items()]
-    exclusions.append(Exclusion(_TRAINING, queries.texts, near=False))
+    exclusions = [
+        Exclusion(name, texts, near=how.near, language=bank.language)
+        for name, texts in (exclude or {}).items()
+    ]
+    exclusions.append(Exclusion(_TRAINING, queries.texts, near=False, language=bank.language))
     k = min(len(bank), int(np.ceil(count * _MORE / len(queries))))
     wanted = min(count, len(bank))
     with bank.on_cluster(None if how.index else cluster):
@@ -210,7 +213,9 @@ def random_sentences(
         exclude: name -> texts that are not drawn, nor near duplicates, such as a test set's.
     """
     _check_count(count)
-    exclusions = [Exclusion(name, texts) for name, texts in (exclude or {}).items()]
+    exclusions = [
+        Exclusion(name, texts, language=bank.language) for name, texts in (exclude or {}).items()
+    ]
     random = np.random.default_rng([seed, *_RANDOM.encode()])
     drawn = min(len(bank), count + count // 10 + 100)
     while True:

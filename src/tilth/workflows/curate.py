@@ -101,10 +101,10 @@ def _place(source: str, found: list[Path] | DatasetFolder | HubDataset) -> Path:
         of_run = path.name == "dataset" and (path.parent / "run.json").is_file()
         return (path.parent if of_run else path) / "curated"
     # Beside plain files, not among them: the next run would read it as one of them.
-    resolved = Path(os.path.realpath(path))
-    return (
-        path.parent / f"{resolved.name.split('.')[0] if path.is_file() else resolved.name}-curated"
-    )
+    name = Path(os.path.realpath(path)).name
+    if path.is_file():
+        name = Path(name.removesuffix(".gz")).stem
+    return path.parent / f"{name}-curated"
 
 
 def _check_place(

@@ -154,9 +154,7 @@ def _encoder(path: Path, name: str | None) -> str | TextEncoder | None:
                 f"{path / ENCODER}: the encoder {built_with!r}, fitted for this bank, is missing: "
                 "run its `tilth bank build` again, or restore it from a copy"
             )
-        from tilth.models.encoder import load_encoder
-
-        return TextEncoder(load_encoder(str(path / ENCODER), device="cpu"), built_with)
+        return None  # it is loaded from there
     asked = built_with if name is None else name
     if is_words(asked, fitted=True):
         raise InputError(

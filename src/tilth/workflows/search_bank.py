@@ -18,6 +18,7 @@ from tilth.bank import Bank, Hits, Queries, task_queries
 from tilth.data import Card, DatasetWriter
 from tilth.data.examples import Examples, read_examples
 from tilth.data.readers import read_texts
+from tilth.data.sources import locate
 from tilth.errors import InputError
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
 from tilth.runs.cluster import Cluster
@@ -162,6 +163,17 @@ def _kept(path: Path) -> dict[str, Any] | None:
     return kept if there else None
 
 
+def _sentences(source: str) -> list[str]:
+    """Return the sentences of a set, those of all its splits."""
+    found = locate(source)
+    splits = [] if isinstance(found, list) else found.splits()
+    return [
+        sentence
+        for split in splits or ["train"]
+        for sentence in read_examples(source, need_label=False, split=split).sentences
+    ]
+
+
 class _Search:
     """One search: reads the queries and the sentences to exclude, then searches."""
 
@@ -179,9 +191,7 @@ class _Search:
             self.queries = list(source.texts)
         else:
             raise InputError(f"no query is given: {WAYS}")
-        self.excluded = {
-            name: read_examples(name, need_label=False).sentences for name in settings.without
-        }
+        self.excluded = {name: _sentences(name) for name in settings.without}
 
     def fingerprints(self) -> dict[str, str]:
         manifest, queries = self.bank.manifest, self.queries

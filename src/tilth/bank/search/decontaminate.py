@@ -30,14 +30,19 @@ class Exclusion:
 
     A longer text is matched as a whole and by its sentences of five or more words; shorter ones say
     too little to exclude a hit.
+
+    Args:
+        language: of the bank, by whose rules texts are split into sentences.
     """
 
-    def __init__(self, name: str, texts: Sequence[str], *, near: bool = True) -> None:
+    def __init__(
+        self, name: str, texts: Sequence[str], *, near: bool = True, language: str = "en"
+    ) -> None:
         if not len(texts):
             raise InputError(f"{name}: holds no sentence to leave out: give some, or none of it")
         self.name, self._near = name, near
         whole = normalize_texts(pa.array(texts, pa.large_string()))
-        sentences, _ = split_paragraphs(clean_text("\n".join(texts)).split("\n"))
+        sentences, _ = split_paragraphs(clean_text("\n".join(texts)).split("\n"), language)
         sentences = normalize_texts(sentences)
         is_long = pc.greater_equal(pc.count_substring(sentences, " "), _WORDS - 1)
         self._texts = pa.concat_arrays([whole, sentences.filter(is_long)]).unique()

@@ -55,6 +55,7 @@ RETRIEVALS = {
     "retrieved, by each row": (10.0, "per-sentence"),
     "retrieved, fewer": (3.0, "label-average"),
 }
+_SHORT = 1.5  # times a share at most: two rows of each label may be nearly all
 _ROUNDS = 2
 # What an encoder is trained by on the labelled rows alone, by name.
 TRAINED: dict[str, Callable[..., Any]] = {CONTRAST: train_label_contrast, SETFIT: train_setfit}
@@ -105,7 +106,11 @@ def arms_of(task: GrowTask, settings: Growth, *, raw: bool) -> list[Arm]:
         found.append(Arm(BY_DESCRIPTION))
     if len(task.rows):
         found += [Arm(name) for name in (MAJORITY, TFIDF, ENCODER, *TRAINED, AVERAGE, PLAIN)]
-        found += [Arm(CURVE.format(share), share=share) for share in SHARES]
+        labels = np.asarray(task.rows.targets).argmax(axis=1)
+        found += [
+            Arm(CURVE.format(share), share=share) for share in SHARES
+            if len(some_of(labels, share, 0)) <= _SHORT * share * len(labels)
+        ]  # fmt: skip
     sources = []
     if raw and len(task.rows):
         found += [Arm(name, (RETRIEVED,), name) for name in RETRIEVALS]
@@ -128,6 +133,16 @@ def arms_of(task: GrowTask, settings: Growth, *, raw: bool) -> list[Arm]:
     for size in range(2, len(sources) + 1):
         found += [Arm(" + ".join(some), some) for some in combinations(sources, size)]
     return found
+
+
+def some_of(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.int64]:
+    """Draw a share of rows, of each label two at least where there are two; return their places."""
+    order = np.random.default_rng((seed, 1)).permutation(len(labels))
+    chosen = []
+    for label in np.unique(labels):
+        own = order[labels[order] == label]
+        chosen.append(own[: max(2, round(share * len(own)))])
+    return np.sort(np.concatenate(chosen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +226,9 @@ class Trainer:
             encoder = self._encoder(arm.name, fold)
             return _headed_by(encoder, encoder.own, Extra.of(rows, LABELLED))
         name = self.alone if arm.is_curve else arm.name
-        rows = rows.select(self._some(rows, arm.share))
+        if arm.is_curve:
+            labels = np.asarray(rows.targets).argmax(axis=1)
+            rows = rows.select(some_of(labels, arm.share, self.settings.seed))
         model = self._tuned(rows, fold) if name == PLAIN else self._headed(name, rows, fold)
         return _tuned_on(model, Extra.of(rows, LABELLED))
 
@@ -237,18 +254,6 @@ class Trainer:
         """Free the memory of the folds' encoders."""
         for encoder in self._encoders.values():
             encoder.forget()
-
-    def _some(self, rows: LabeledExamples, share: float) -> NDArray[np.int64]:
-        """Return a share of rows, of each label two at least where there are two."""
-        labels = np.asarray(rows.targets).argmax(axis=1)
-        if share == 1:
-            return np.arange(len(rows))
-        order = np.random.default_rng((self.settings.seed, 1)).permutation(len(rows))
-        chosen = []
-        for label in np.unique(labels):
-            own = order[labels[order] == label]
-            chosen.append(own[: max(2, round(share * len(own)))])
-        return np.sort(np.concatenate(chosen))
 
     def _finetuning(self, fold: Fold) -> Finetuning:
         return Finetuning(seed=self.settings.seed + fold.number + 1).for_base(self.base)
