@@ -155,6 +155,7 @@ def test_a_row_of_two_samples_keeps_its_answer_and_its_flag(tmp_path: Path) -> N
     assert read_judged(tmp_path) == {
         items[0].key: Judged("class", "1", True, items[0].label),
         items[1].key: Judged("class", "0", False, items[1].label),
+        items[2].key: Judged("class", None, False, items[2].label),
     }  # fmt: skip
 
 

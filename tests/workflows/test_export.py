@@ -161,7 +161,7 @@ def test_what_cannot_be_exported_or_trained_is_refused(
     with pytest.raises(InputError, match="exported, for predictions alone"):
         new_classifier(str(exported), kind="class", labels=["a", "b"])
     with pytest.raises(InputError, match="no row holds text"):
-        export(model, tmp_path / "blank", texts=["", "  "])
+        export(model, tmp_path / "blank", texts=[{"text": " "}])
     broken = copytree(exported, tmp_path / "broken")
     (broken / "model" / "model.onnx").write_bytes(b"no model")
     with pytest.raises(InputError, match="does not load as ONNX"):

@@ -339,12 +339,14 @@ def test_a_task_labels_by_the_nearest_description(
     assert "descriptions of 'birds' and 'rain' are alike (cosine 1.00)" in caplog.text
 
 
-def test_a_precision_of_what_compares_embeddings_is_refused(static: str, tmp_path: Path) -> None:
+def test_a_precision_of_what_makes_embeddings_has_no_effect_and_a_warning(
+    static: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     task = tmp_path / "task.json"
     task.write_text(json.dumps(spec(birds=TEXTS[0], boats=TEXTS[1])))
     for model, asked in ((static, {}), (str(task), {"encoder": static})):
-        with pytest.raises(InputError, match="precision is for classifiers and taggers"):
-            predict(model, TEXTS, precision="float32", quiet=True, **asked)
+        predict(model, TEXTS, precision="float32", quiet=True, **asked)
+        assert f"precision float32 is for classifiers and taggers: {model!r}" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,7 @@ def _merged(judged: Iterable[tuple[str, Judged]]) -> dict[str, Judged]:
         if before is not None:
             kept = before if one.value is None else one
             one = replace(kept, flagged=before.flagged or one.flagged)
-        if one.value is not None or one.flagged:
-            found[key] = one
+        found[key] = one
     return found
 
 
@@ -122,6 +121,8 @@ def _of_file(path: Path) -> Iterator[tuple[str, Judged]]:
     for record in records:
         values = [value for _, value, _, _ in record.answers if value is not None]
         flagged = any(flag for _, _, _, flag in record.answers)
+        if not values and not flagged:
+            continue
         task = record.task or _task_of(values)
         try:
             values = [_as_answered(task, value) for value in values]

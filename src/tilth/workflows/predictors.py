@@ -65,12 +65,12 @@ class Predictor:
 def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
     """Load the run of a training, a folder, a hub id, or a task."""
     if is_task(model):
-        _refuse_precision(model, asked)
+        _warn_of_precision(model, asked)
         return _described(model, TextEncoder.load(asked.encoder or ENCODER, device=device), asked)
     if asked.encoder is not None:
         raise InputError(f"encoder is for a task file, and {model!r} is a model: leave it out")
     if (encoder := _encoder(model, device)) is not None:
-        _refuse_precision(model, asked)
+        _warn_of_precision(model, asked)
         if asked.probabilities:
             raise InputError(
                 f"{model!r} gives vectors, which have no probabilities: leave them out"
@@ -100,12 +100,12 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
     return Predictor(classifier.kind, model, fingerprint_classifier(classifier), adds, label)
 
 
-def _refuse_precision(model: str, asked: Prediction) -> None:
+def _warn_of_precision(model: str, asked: Prediction) -> None:
     if asked.precision != "auto":
-        raise InputError(
-            f"precision is for classifiers and taggers, and {model!r} compares embeddings: leave "
-            "it out"
-        )
+        log.warning(
+            "precision %s is for classifiers and taggers: %r makes embeddings as it does without",
+            asked.precision, model,
+        )  # fmt: skip
 
 
 def _encoder(model: str, device: str) -> TextEncoder | None:
