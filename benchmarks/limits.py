@@ -11,8 +11,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 def product_count(work: Callable[[], object]) -> int:
     """Return the floating-point operations of the matrix products of some work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # those of this thread alone are counted
     with FlopCounterMode(display=False) as counter:
         work()
+    torch.set_num_threads(threads)
     return int(counter.get_total_flops())
 
 

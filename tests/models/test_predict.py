@@ -1,6 +1,7 @@
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -249,3 +250,53 @@ def test_weights_that_are_broken_are_said(base: str) -> None:
         label: Any = tag_probabilities if kind == "tags" else probabilities
         with pytest.raises(TilthError, match="returned NaN for"):
             label(classifier, [("a man",)])
+
+
+@pytest.mark.parametrize("kind", ["class", "tags"])
+def test_cores_that_label_a_batch_each_give_the_same_rows(base: str, kind: str) -> None:
+    classifier = made(base, kind)
+    rows: Any = texts(80, longest=9) if kind == "class" else sentences(80, longest=9)
+    label: Any = probabilities if kind == "class" else tag_probabilities
+    threads, found, advanced = torch.get_num_threads(), [], []
+    for count in (1, 3):
+        torch.set_num_threads(count)
+        try:
+            progress: Any = SimpleNamespace(advance=advanced.append)
+            how = {"precision": "float32", "batch_tokens": 64, "progress": progress}
+            found.append(label(classifier, rows, **how))
+            assert torch.get_num_threads() == count
+        finally:
+            torch.set_num_threads(threads)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert sum(advanced) == 2 * len(rows)
+
+
+def test_cores_label_in_the_autocast_of_the_caller(base: str) -> None:
+    classifier, threads = made(base), torch.get_num_threads()
+    rows, how = texts(80, longest=9), {"precision": "float32", "batch_tokens": 64}
+    exact = probabilities(classifier, rows, **how)  # type: ignore[arg-type]
+    found = []
+    for count in (1, 3):
+        torch.set_num_threads(count)
+        try:
+            with torch.autocast("cpu", torch.bfloat16):
+                found.append(probabilities(classifier, rows, **how))  # type: ignore[arg-type]
+        finally:
+            torch.set_num_threads(threads)
+    assert np.abs(found[0] - exact).max() > 1e-4
+    assert np.abs(found[1] - exact).max() > 1e-4
+
+
+def test_an_error_of_one_core_ends_the_labelling(
+    base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier = made(base)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise TilthError("a batch went wrong")
+
+    monkeypatch.setattr("tilth.models.predict.share_weights", lambda _: fail)
+    with pytest.raises(TilthError, match="a batch went wrong"):
+        probabilities(classifier, texts(40), precision="float32", batch_tokens=32)

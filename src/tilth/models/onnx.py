@@ -42,7 +42,7 @@ class OnnxModel(nn.Module):
 
         super().__init__()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
+        options.intra_op_num_threads = 1  # each core labels a batch of its own
         options.log_severity_level = 3
         try:
             self._session = onnxruntime.InferenceSession(

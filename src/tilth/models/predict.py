@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import InputError, TilthError
+from tilth.models.cores import on_cores, share_weights
 from tilth.models.device import choose_precision
 from tilth.models.onnx import OnnxModel
 from tilth.models.token_batches import (
@@ -103,28 +105,67 @@ def text_outputs(
     """
     with_types = uses_token_type_ids(model, tokenizer)
     found = np.empty((len(texts), model.config.num_labels), np.float32)
-    cut = 0
+    cut, lock = 0, Lock()
 
     def encode(rows: list[int]) -> Encoded:
         some = [texts[row] for row in rows]
         return encode_texts(tokenizer, some, max_length, with_types=with_types)
 
-    for rows, encoded in _encode_ahead(encode, texts):
-        done: list[NDArray[np.int64]] = []
-        given: list[Tensor] = []  # read from the GPU once for all batches
-        for some, inputs in batches(
-            encoded, longest=max_length, device=model.device,
-            padding=int(tokenizer.pad_token_id or 0), is_float32=_is_float32(model),
-            batch_tokens=batch_tokens,
-        ):  # fmt: skip
-            given.append(activation(model(**inputs).logits.float()))  # (batch, labels)
-            done.append(some)
-            if progress is not None:
+    def label(ours: Any, some: NDArray[np.int64], inputs: dict[str, Tensor]) -> Tensor:
+        given = activation(ours(**inputs).logits.float())  # (batch, labels)
+        if progress is not None:
+            with lock:
                 progress.advance(len(some))
+        return given
+
+    for rows, encoded in _encode_ahead(encode, texts):
+        done, given = _each_batch(
+            model, label, encoded, longest=max_length, padding=int(tokenizer.pad_token_id or 0),
+            batch_tokens=batch_tokens,
+        )  # fmt: skip
+        # Read from the GPU once for all batches.
         found[np.array(rows)[np.concatenate(done)]] = torch.cat(given).cpu().numpy()
         cut += encoded.cut
         seen(encoded)
     return found, cut
+
+
+def _each_batch(
+    model: Any,
+    work: Callable[[Any, NDArray[np.int64], dict[str, Tensor]], Tensor],
+    encoded: Encoded,
+    **how: Any,
+) -> tuple[list[NDArray[np.int64]], list[Tensor]]:
+    """Return the rows of each batch, and what `work` makes of model, rows and inputs.
+
+    On a processor each core takes the next batch, the widest first: the threads of torch and of
+    onnxruntime divide the products of one batch, which are too small for them.
+    """
+    some = batches(encoded, device=model.device, is_float32=_is_float32(model), **how)
+    cores = torch.get_num_threads() if model.device.type == "cpu" else 1
+    if cores > 1:
+        every = list(some)
+        cores, some = min(cores, len(every)), iter(every)
+    if cores == 1:
+        rows, found = zip(*((one, work(model, one, inputs)) for one, inputs in some), strict=True)
+        return list(rows), list(found)
+    made: list[Any] = [None] * len(every)
+    todo, lock = list(range(len(every))), Lock()
+    # Both are of a thread.
+    dtype, is_cast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
+
+    def run(ours: Any, is_stopped: Event) -> None:
+        with torch.inference_mode(), torch.autocast("cpu", dtype, enabled=is_cast):
+            while not is_stopped.is_set():
+                with lock:
+                    if not todo:
+                        return
+                    place = todo.pop()
+                made[place] = work(ours, *every[place])
+
+    own = [model if isinstance(model, OnnxModel) else share_weights(model) for _ in range(cores)]
+    on_cores([partial(run, one) for one in own])
+    return [one for one, _ in every], made
 
 
 def tag_probabilities(
@@ -218,19 +259,19 @@ def _label_windows(
         return []
     lengths = np.array([len(window.token_ids) for window in windows], np.int64)
     encoded = Encoded(np.concatenate([window.token_ids for window in windows]), None, lengths)
-    rows: list[NDArray[np.int64]] = []
-    found: list[Tensor] = []
-    for some, inputs in batches(
-        encoded, longest=classifier.max_length, device=classifier.device,
-        padding=int(classifier.tokenizer.pad_token_id or 0), is_float32=_is_float32(model),
-        batch_tokens=batch_tokens,
-    ):  # fmt: skip
-        logits = model(**inputs).logits  # (batch, width, tags)
+
+    def label(ours: Any, some: NDArray[np.int64], inputs: dict[str, Tensor]) -> Tensor:
+        logits = ours(**inputs).logits  # (batch, width, tags)
         width = logits.shape[1]
         starts = [number * width + windows[row].word_starts for number, row in enumerate(some)]
         asked = torch.from_numpy(np.concatenate(starts)).to(logits.device)
-        found.append(logits.flatten(0, 1)[asked].float().softmax(dim=-1))  # (words, tags)
-        rows.append(some)
+        found: Tensor = logits.flatten(0, 1)[asked].float().softmax(dim=-1)  # (words, tags)
+        return found
+
+    rows, found = _each_batch(
+        model, label, encoded, longest=classifier.max_length,
+        padding=int(classifier.tokenizer.pad_token_id or 0), batch_tokens=batch_tokens,
+    )  # fmt: skip
     order = np.concatenate(rows)
     ends = np.cumsum([len(windows[row].word_starts) for row in order])
     parts = np.split(torch.cat(found).cpu().numpy(), ends[:-1])
