@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -359,17 +359,6 @@ def _read_test(sources: TaskSources, test: Source, train: LabeledExamples) -> La
             f"has {names[train.kind]}: give rows of the same task"
         )
     return labeled_examples(examples, train.labels, where=where)
-
-
-def check_apart(
-    name: str,
-    source: Source,
-    texts: Sequence[tuple[str, ...]],
-    learnt: Iterable[tuple[Source, Examples]],
-) -> None:
-    """Refuse a set that equals one of those that are trained on; warn where they share texts."""
-    for other, rows in learnt:
-        check_disjoint(name, source, texts, "training", other, rows.texts)
 
 
 def check_disjoint(

@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
-from tilth.classifiers.load import (
-    TaskSources,
-    check_apart,
-    check_disjoint,
-    read_training_sets,
-    repeat_count,
-)
+from tilth.classifiers.load import TaskSources, check_disjoint, read_training_sets, repeat_count
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.classifiers.train import train_first, train_on_sources
-from tilth.data.examples import Source, open_rows, read_examples
+from tilth.data.examples import Examples, Source, open_rows, read_examples
 from tilth.data.normalize import normalize_text
 from tilth.data.split import written_by_model
 from tilth.errors import InputError
@@ -176,13 +170,18 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
     read = [one for one in (source, sources.labelled) if one is not None]
     if validation is not None or test is not None:  # else there is nothing to compare them with
         learnt = [read_examples(one, **columns) for one in read]
+
+    def check_apart(name: str, held: Source, rows: Examples) -> None:
+        for where, one in zip(read, learnt, strict=True):
+            check_disjoint(name, held, rows.texts, "training", where, one.texts)
+
     chosen = None
     if validation is not None:
         chosen = read_examples(validation, split="validation", **columns)
-        check_apart("validation", validation, chosen.texts, zip(read, learnt, strict=True))
+        check_apart("validation", validation, chosen)
     if test is not None:
         examples = read_examples(test, split="test", **columns)
-        check_apart("test", test, examples.texts, zip(read, learnt, strict=True))
+        check_apart("test", test, examples)
         if chosen is not None:
             check_disjoint("test", test, examples.texts, "validation", validation, chosen.texts)
         found_labels = [one.labels for one in learnt if one.labels is not None]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.classifiers.load import TaskSources, check_apart, check_disjoint
+from tilth.classifiers.load import TaskSources, check_disjoint
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.classifiers.train import train_on_sources
 from tilth.data.examples import Source, read_examples
@@ -157,11 +157,12 @@ def _train(
         sources, labels = sources_of(run, chosen, settings.loss), run.labels
     elif sources.validation is not None:
         chosen = sources.read(sources.validation, "validation")
-        learnt = [one for one in (sources.train, sources.labelled) if one is not None]
-        check_apart(
-            "validation", sources.validation, chosen.texts,
-            ((one, sources.read(one, "train")) for one in learnt),
-        )  # fmt: skip
+        for source in (sources.train, sources.labelled):
+            if source is not None:
+                learnt = sources.read(source, "train").texts
+                check_disjoint(
+                    "validation", sources.validation, chosen.texts, "training", source, learnt
+                )
     return train_on_sources(sources, settings, out, tags=tags, labels=labels)
 
 
