@@ -228,7 +228,7 @@ def train(
 
     steps, _ = settings.steps(len(rows))
     encoded = encode(classifier, rows, bfloat16=False)
-    if classifier.pools_mean:
+    if classifier.reads_embedding:
         begin_head(classifier, encoded)
     train_model(
         classifier.model, encoded, LengthBatchSampler(encoded.ids.lengths, settings.batch, seed),

@@ -2,6 +2,7 @@
 
     python benchmarks/few_labels.py --data DIR --out DIR [--tasks trec,sst2] [--rows 0,100,300]
         [--draws 0,1,2] [--raw BANK] [--without NAMES] [--model starter] [--teacher SetFit]
+        [--base ENCODER]
 
 DIR holds classify/sst2, trec, insults and clinc150, and bank/ with raw text (10,000 lines of each
 file, unless a bank is given). Each draw takes labelled rows of train; the test set decides nothing.
@@ -26,9 +27,9 @@ from grow import WRITTEN, inputs
 from tilth.bank import Bank
 from tilth.errors import InputError
 from tilth.metrics.significance import Interval, mean_interval
-from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
+from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.workflows.baselines import STARTER
-from tilth.workflows.grow.arms import BY_DESCRIPTION, PLAIN, Arm, Teacher, Trainer, arms_of
+from tilth.workflows.grow.arms import BY_DESCRIPTION, PLAIN, Arm, Bases, Teacher, Trainer, arms_of
 from tilth.workflows.grow.settings import GrowSources, Growth
 from tilth.workflows.grow.sources import Sources
 from tilth.workflows.grow.task import Fold, GrowTask, open_raw, read_grow_task
@@ -56,7 +57,8 @@ def run_cell(
         return
     assert task.test is not None
     makes = Sources(task, bank, settings, file.with_suffix(""), "cpu")
-    trainer = Trainer(task, makes, STARTER, settings, "cpu")
+    base = settings.base or STARTER
+    trainer = Trainer(task, makes, Bases(base, base), settings, "cpu")
     trainer.teacher = Teacher(teacher)
     none = task.rows.select(np.zeros(0, np.int64))
     whole = Fold(-1, np.arange(len(task.rows)), np.zeros(0, np.int64), none)
@@ -117,7 +119,8 @@ def main() -> None:
     parser.add_argument("--raw", help="a bank; default: 10,000 lines of each file of raw text")
     parser.add_argument("--without", default="", help="systems to leave out; ; between them")
     parser.add_argument("--model", help="language model that writes texts of sst2's labels")
-    parser.add_argument("--teacher", default=CONTRAST, choices=[CONTRAST, SETFIT])
+    parser.add_argument("--teacher", default=CONTRAST, choices=[CONTRAST, SETFIT, AVERAGE])
+    parser.add_argument("--base", help="a sentence encoder, instead of the starter encoder")
     asked: Any = parser.parse_args()
     cells = asked.out / ("cells" if asked.teacher == CONTRAST else f"cells of {asked.teacher}")
     cells.mkdir(parents=True, exist_ok=True)
@@ -136,7 +139,7 @@ def main() -> None:
                 )
                 assert bank is not None
                 model = asked.model if task in WRITTEN else None
-                settings = Growth(model=model, seed=draw)
+                settings = Growth(model=model, base=asked.base, seed=draw)
                 try:
                     run_cell(
                         sources, bank, settings, asked.without.split(";"), asked.teacher, files[-1]

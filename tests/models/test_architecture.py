@@ -6,10 +6,11 @@ import torch
 
 from tests.report.augmented_run import ROWS
 from tests.tiny import save_encoder
+from tests.tiny.models import BERT_SHAPE, save_model, word_tokenizer
 from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import labeled_examples
 from tilth.classifiers.finetune import fine_tune
-from tilth.classifiers.logistic import begin_head, logistic
+from tilth.classifiers.logistic import begin_head, head_inputs, logistic
 from tilth.classifiers.settings import Finetuning
 from tilth.data.examples import read_examples
 from tilth.errors import InputError
@@ -35,7 +36,7 @@ def made(base: str, labels: tuple[str, ...] = ("animal", "none", "water")) -> Cl
 
 def test_the_pooler_gives_the_normalised_mean_of_the_encoder(base: str) -> None:
     classifier = made(base)
-    assert classifier.pools_mean
+    assert classifier.reads_embedding
     given = classifier.tokenizer(TEXTS, padding=True, return_tensors="pt")
     given.pop("token_type_ids", None)
     with torch.no_grad():
@@ -53,15 +54,37 @@ def test_it_is_saved_and_loaded_as_a_plain_model(base: str, tmp_path: Path) -> N
     np.testing.assert_allclose(
         again.probabilities(TEXTS), classifier.probabilities(TEXTS), atol=1e-6
     )
-    assert not again.pools_mean
+    assert not again.reads_embedding
     further = new_classifier(str(tmp_path / "saved"), kind="class", labels=["x", "y"])
     assert further.model.config.num_hidden_layers == 3  # no other layer is added
 
 
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_the_head_reads_what_the_encoder_pools(tmp_path: Path, kind: str, pooling: str) -> None:
+    from transformers import RobertaConfig, RobertaModel
+
+    if kind == "bert":
+        plain = save_encoder(tmp_path / "plain")
+    else:
+        config = RobertaConfig(
+            vocab_size=len(word_tokenizer()), bos_token_id=2, eos_token_id=3, **BERT_SHAPE
+        )
+        plain = save_model(tmp_path / "plain", RobertaModel(config))
+    encoder = load_encoder(str(plain), pooling=pooling, device="cpu")
+    encoder.save(str(tmp_path / "encoder"))
+    classifier = made(str(tmp_path / "encoder"))
+    assert classifier.reads_embedding
+    rows = labeled_examples(read_examples([{"text": text, "label": text[0]} for text in TEXTS]))
+    read = head_inputs(classifier, encode(classifier, rows, bfloat16=False), np.arange(3))
+    for one, two in zip(np.arctanh(read), encoder.encode(TEXTS), strict=True):
+        assert np.corrcoef(one, two)[0, 1] > 0.98
+
+
 def test_other_bases_and_taggers_have_their_own_head(base: str) -> None:
-    assert not made(str(Path(base).parent / "bert")).pools_mean
+    assert not made(str(Path(base).parent / "bert")).reads_embedding
     tagger = new_classifier(base, kind="tags", labels=["O", "B-x"])
-    assert (tagger.pools_mean, tagger.model.config.num_hidden_layers) == (False, 2)
+    assert (tagger.reads_embedding, tagger.model.config.num_hidden_layers) == (False, 2)
 
 
 def test_training_begins_with_the_regression(base: str) -> None:

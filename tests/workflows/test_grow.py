@@ -16,6 +16,7 @@ import torch
 import tilth
 from tests.selftrain.labelled import as_rows, classed
 from tests.tiny import read_json, salads, save_encoder, write_lines, write_rows
+from tests.tiny.models import save_model, word_tokenizer
 from tests.tiny.rows import SENTENCES
 from tests.workflows.grown import check_resume, run_grow
 from tilth.classifiers.examples import LabeledExamples
@@ -31,6 +32,7 @@ from tilth.workflows.grow.arms import (
     BY_DESCRIPTION,
     PLAIN,
     Arm,
+    Bases,
     Grown,
     Teacher,
     Trainer,
@@ -273,10 +275,24 @@ def test_the_best_encoder_teaches_and_a_resumed_search_knows(
     assert counts[better] == 10
     worse = {SETFIT: CONTRAST, CONTRAST: SETFIT, AVERAGE: MAJORITY}[better]
     assert (counts[worse] < 10) == (better != AVERAGE)
-    assert kept[-1] == ("a + b" if better == CONTRAST else better)
+    assert kept[-1] == ("a + b" if better in (CONTRAST, AVERAGE) else better)
     again, run, _ = search_in(tmp_path / "run", chances)  # the kept model may be trained first
     with run:
         assert again.trainer.teacher == trainer.teacher
+
+
+@pytest.mark.parametrize(("plain", "better"), [(0.95, PLAIN), (0.55, CONTRAST)])
+def test_the_fine_tuned_base_teaches_if_it_is_surely_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: float, better: str
+) -> None:
+    monkeypatch.setattr("tests.workflows.test_grow.ARMS", [Arm(CONTRAST), *ARMS])
+    chances = {**CHANCES, CONTRAST: 0.5, SETFIT: 0.1, PLAIN: plain}
+    search, run, _ = search_in(tmp_path / "run", chances)
+    trainer: Any = search.trainer
+    trainer.alone_is = None
+    with run:
+        search.go()
+    assert trainer.teacher.arm == better == search.reference.name
 
 
 def test_a_rung_that_the_budget_ends_does_not_drop_what_it_has_not_measured(tmp_path: Path) -> None:
@@ -482,8 +498,8 @@ def test_a_run_leaves_a_model_its_rows_and_a_page(place: Path, base: str) -> Non
     out = place / "out"
     arms = {one["name"]: one for one in found["arms"]}
     assert {MAJORITY, TFIDF, ENCODER, SETFIT, PLAIN, RETRIEVED} <= arms.keys()
-    assert found["reference"] == PLAIN
-    assert arms[PLAIN]["gain"] is None
+    assert found["reference"] in (CONTRAST, SETFIT, AVERAGE, PLAIN)
+    assert arms[found["reference"]]["gain"] is None
     assert found == read_json(out / "results.json")
     model = load_classifier(str(out), device="cpu")
     assert model.labels == found["labels"] == ["animal", "none", "water"]
@@ -503,12 +519,60 @@ def test_a_run_leaves_a_model_its_rows_and_a_page(place: Path, base: str) -> Non
     systems = [one["name"] for one in found["tested"]["systems"]]
     assert systems[0] == found["arm"]
     assert len(set(systems)) == len(systems)
-    assert {PLAIN, TFIDF, MAJORITY} <= set(systems)
+    assert {found["reference"], TFIDF, MAJORITY} <= set(systems)
     page = (out / "report.html").read_text()
     for words in ("Would more labels help?", "What to label next", found["arm"], "Calibration"):
         assert words in page
     assert any("simpler way" in note or "best simple way" in note for note in found["notes"])
     assert run_grow(place, base) == found  # a finished run is read
+
+
+def test_a_base_that_gives_no_embedding_is_fine_tuned_on_all_rows(place: Path) -> None:
+    from transformers import DistilBertConfig, DistilBertModel
+
+    config = DistilBertConfig(
+        vocab_size=len(word_tokenizer()), dim=32, n_layers=1, n_heads=4, hidden_dim=64,
+        max_position_embeddings=32,
+    )  # fmt: skip
+    base = str(save_model(place / "distilled", DistilBertModel(config)))
+    found = run_grow(place, base, folds=2, repeats=1)
+    arms = {one["name"] for one in found["arms"]}
+    assert {PLAIN, RETRIEVED, "25% of the labelled rows"} <= arms
+    assert not {CONTRAST, SETFIT, AVERAGE, ENCODER} & arms
+    assert (found["reference"], found["teacher"]["arm"]) == (PLAIN, PLAIN)
+    model = load_classifier(str(place / "out"), device="cpu")
+    assert model.model.config.model_type == "distilbert"
+
+
+def test_sources_are_labelled_by_the_fine_tuned_base_where_it_teaches(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = read_grow_task(GrowSources(str(place / "train.jsonl"), (str(place / "raw.txt"),)))
+    settings = Growth(paraphrase=False)
+    bank = open_raw([str(place / "raw.txt")], place, device="cpu")
+    trainer = Trainer(
+        task, Sources(task, bank, settings, place, "cpu"), Bases(base, base), settings, "cpu"
+    )
+    trainer.teacher = Teacher(PLAIN)
+    fold = folds_of(task, 2, 1, seed=0)[0]
+    tuned: list[int] = []
+    real = Trainer._tuned
+
+    def count(self: Trainer, rows: LabeledExamples, fold: Fold) -> Any:
+        tuned.append(len(rows))
+        return real(self, rows, fold)
+
+    monkeypatch.setattr(Trainer, "_tuned", count)
+    alone = trainer.train(Arm(PLAIN), fold)
+    student = trainer.train(Arm(RETRIEVED, (RETRIEVED,)), fold)
+    assert student.rows is not None
+    assert tuned == [
+        len(fold.train),
+        len(student.rows.rows) + (student.times - 1) * len(fold.train),
+    ]
+    places = [row for row, origin in enumerate(student.rows.origin) if origin == RETRIEVED]
+    found = student.rows.rows.select(np.array(places))
+    assert found.targets == pytest.approx(alone.answer(found.texts), abs=1e-3)
 
 
 def test_without_a_base_students_are_regressions_on_the_contrastive_encoder(
@@ -527,10 +591,13 @@ def test_without_a_base_students_are_regressions_on_the_contrastive_encoder(
 
 
 @pytest.mark.parametrize("name", [CONTRAST, SETFIT, AVERAGE])
-def test_a_student_is_the_teacher_with_another_regression(place: Path, name: str) -> None:
+def test_a_student_is_the_teacher_with_another_regression(
+    place: Path, base: str, name: str
+) -> None:
     task = read_grow_task(GrowSources(str(place / "train.jsonl")))
     settings = Growth()
-    trainer = Trainer(task, Sources(task, None, settings, place, "cpu"), "other", settings, "cpu")
+    makes = Sources(task, None, settings, place, "cpu")
+    trainer = Trainer(task, makes, Bases(base, "other"), settings, "cpu")
     (fold, _) = folds_of(task, 2, 1, seed=0)
     trainer.teacher = Teacher(name)
     assert trainer.alone == name
@@ -562,7 +629,7 @@ def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sente
     settings = Growth(paraphrase=False)
     bank = open_raw([str(place / "raw.txt")], place, device="cpu")
     makes = Sources(task, bank, settings, place, "cpu")
-    trainer = Trainer(task, makes, base, settings, "cpu")
+    trainer = Trainer(task, makes, Bases(base, base), settings, "cpu")
     trainer.teacher = Teacher(teacher)
     fold = folds_of(task, 3, 1, seed=0)[0]
     models: list[Any] = []
@@ -591,11 +658,12 @@ def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sente
 
 
 def test_an_encoder_that_was_forgotten_is_trained_for_new_texts_alone(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = read_grow_task(GrowSources(str(place / "train.jsonl")))
     settings = Growth()
-    trainer = Trainer(task, Sources(task, None, settings, place, "cpu"), "other", settings, "cpu")
+    makes = Sources(task, None, settings, place, "cpu")
+    trainer = Trainer(task, makes, Bases(base, "other"), settings, "cpu")
     (fold, _) = folds_of(task, 2, 1, seed=0)
     made: list[str] = []
     real = Trainer._headed
@@ -635,7 +703,7 @@ def test_no_measured_row_is_trained_on_or_retrieved(place: Path, base: str) -> N
     task, settings = read_grow_task(sources), Growth()
     bank = open_raw(sources.raw, place / "bank", device="cpu")
     makes = Sources(task, bank, settings, place, "cpu")
-    trainer = Trainer(task, makes, base, settings, "cpu")
+    trainer = Trainer(task, makes, Bases(base, base), settings, "cpu")
     for fold in folds_of(task, 2, 1, seed=0):
         held = {text.lower() for (text,) in fold.rows.texts}
         for sources_of_arm in ((RETRIEVED,), ("described",)):
@@ -645,7 +713,7 @@ def test_no_measured_row_is_trained_on_or_retrieved(place: Path, base: str) -> N
             assert not found & held
 
 
-def test_each_line_of_a_description_is_a_row_of_its_label(place: Path) -> None:
+def test_each_line_of_a_description_is_a_row_of_its_label(place: Path, base: str) -> None:
     sources = GrowSources(str(place / "train.jsonl"), labels=str(place / "labels.yaml"))
     task, settings = read_grow_task(sources), Growth(paraphrase=False)
     makes = Sources(task, None, settings, place, "cpu")
@@ -659,7 +727,7 @@ def test_each_line_of_a_description_is_a_row_of_its_label(place: Path) -> None:
     assert dict(zip([text for (text,) in extra.rows.texts], names, strict=True)) == lines
     measured = replace(fold.rows, texts=[("animal",), *fold.rows.texts[1:]])
     assert len(makes.descriptions(replace(fold, rows=measured)).rows) == 5
-    trainer = Trainer(task, makes, "other", settings, "cpu")
+    trainer = Trainer(task, makes, Bases(base, "other"), settings, "cpu")
     grown = trainer.train(Arm(DESCRIPTIONS, (DESCRIPTIONS,)), fold)
     assert grown.rows is not None
     assert grown.rows.origin == [LABELLED] * len(fold.train) + [DESCRIPTIONS] * 6
@@ -726,7 +794,7 @@ def test_generated_and_paraphrased_rows_are_mixed_with_their_origins(
     makes.paraphrases = Paraphrases(  # type: ignore[misc]
         [f"{text} again" for (text,) in task.rows.texts], np.arange(len(task.rows))
     )
-    trainer = Trainer(task, makes, base, settings, "cpu")
+    trainer = Trainer(task, makes, Bases(base, base), settings, "cpu")
     fold = folds_of(task, 3, 1, seed=0)[1]
     extra = trainer.extra(Arm("x", ("paraphrased", "generated")), fold)
     assert extra.origin == ["paraphrased"] * len(fold.train) + ["generated"] * 3
@@ -968,8 +1036,17 @@ def test_more_rows_take_longer() -> None:
     )
     few, many = task_of(60), task_of(600)
     for name in (PLAIN, SETFIT, TFIDF):
-        assert speeds.seconds(Arm(name), many, makes) >= speeds.seconds(Arm(name), few, makes)
-    assert speeds.seconds(Arm("x", (RETRIEVED,), rounds=2), few, makes) > speeds.seconds(
-        Arm("x", (RETRIEVED,)), few, makes
+        few_take, many_take = (
+            speeds.seconds(Arm(name), rows, makes, Teacher(CONTRAST)) for rows in (few, many)
+        )
+        assert many_take >= few_take
+    headed, tuned = (
+        [
+            speeds.seconds(Arm("x", (RETRIEVED,), rounds=rounds), few, makes, Teacher(arm))
+            for rounds in (1, 2)
+        ]
+        for arm in (CONTRAST, PLAIN)
     )
-    assert speeds.seconds(Arm("x", ("described",)), few, makes) > 2_400 / 50
+    assert headed[0] < headed[1]
+    assert headed[0] < tuned[0] < tuned[1]
+    assert speeds.seconds(Arm("x", ("described",)), few, makes, Teacher(CONTRAST)) > 2_400 / 50

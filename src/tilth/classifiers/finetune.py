@@ -124,7 +124,7 @@ def fine_tune(
     settings = settings.for_base(classifier.name)
     bfloat16 = choose_precision(settings.precision, classifier.device) is torch.bfloat16
     encoded = encode(classifier, train, bfloat16=bfloat16)
-    if classifier.pools_mean and classifier.kind != "number":
+    if classifier.reads_embedding and classifier.kind != "number":
         begin_head(classifier, encoded)
     measure, select_best = None, False
     if validation is not None and len(validation):

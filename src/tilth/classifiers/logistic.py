@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tilth.classifiers.collate import EncodedRows
 from tilth.classifiers.trainer import model_inputs
+from tilth.models.classifier import output_layer
 from tilth.models.pretrained import silence_transformers
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _fit(features: Any, answers: NDArray[Any], strength: float) -> Any:
 
 
 def begin_head(classifier: Classifier, train: EncodedRows) -> None:
-    """Initialise a head on mean-pooled embeddings with the weights of a regression on them.
+    """Initialise a head on embeddings with the weights of a regression on them.
 
     Fine-tuning then starts from logistic regression; from chance, with few rows for each label, it
     would not get as far. At most 5,000 rows are used.
@@ -86,16 +87,21 @@ def some_rows(count: int) -> NDArray[np.int64]:
 def head_inputs(
     classifier: Classifier, encoded: EncodedRows, rows: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Return what a head on mean-pooled embeddings reads of some rows, (rows, width)."""
+    """Return what the head of a text classifier reads of some rows, (rows, width)."""
     order = np.argsort(encoded.ids.lengths[rows], kind="stable")
     model: Any = classifier.model
-    found = []
-    with torch.inference_mode(), silence_transformers():
+    found: list[NDArray[np.float32]] = []
+
+    def keep(_: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        found.append(inputs[0].float().cpu().numpy())
+
+    hook = output_layer(model)[1].register_forward_pre_hook(keep)
+    with hook, torch.inference_mode(), silence_transformers():
         model.train(mode=False)
         for start in range(0, len(rows), _BATCH):
             batch = encoded[rows[order[start : start + _BATCH]].tolist()]
             inputs = {key: one.to(classifier.device) for key, one in model_inputs(batch).items()}
-            found.append(model.bert(**inputs).pooler_output.float().cpu().numpy())
+            model(**inputs)
     features: NDArray[np.float32] = np.concatenate(found)[np.argsort(order)]
     return features
 
@@ -107,7 +113,7 @@ def fit_head(features: NDArray[np.float32], targets: NDArray[np.float32], kind: 
 
 def set_head(classifier: Classifier, head: Head) -> None:
     """Set the weights and biases of a head."""
-    layer: Any = classifier.model.classifier
+    layer = output_layer(classifier.model)[1]
     with torch.no_grad():
         for parameter, values in zip((layer.weight, layer.bias), head, strict=True):
             parameter.copy_(torch.from_numpy(values))

@@ -43,7 +43,7 @@ _DROPOUTS = (
 )  # fmt: skip
 # How much the mean outweighs the first token that it is added to, before it is normalised.
 _GAIN = 30.0
-_SLOPE = 0.5  # of the pooler, whose tanh is nearly linear then
+_SLOPE = 0.5  # of the layer between, whose tanh is nearly linear then
 
 
 class ClassifierRows(Protocol):
@@ -68,7 +68,7 @@ class Classifier:
         labels: the classes or tags, in the order of the outputs.
         max_length: maximum tokens of a text.
         fresh: names of the untrained weights.
-        pools_mean: whether a new head reads the mean of a sentence encoder's tokens.
+        reads_embedding: whether a new head reads a sentence encoder's embedding.
     """
 
     model: PreTrainedModel
@@ -78,7 +78,7 @@ class Classifier:
     name: str
     max_length: int
     fresh: frozenset[str] = frozenset()
-    pools_mean: bool = False
+    reads_embedding: bool = False
 
     def __repr__(self) -> str:
         """Return one line, without the network."""
@@ -180,7 +180,8 @@ def new_classifier(
     """Give an encoder a new head to train.
 
     The head reads what its architecture reads: starter-mlm the mean of the tokens, BERT its
-    pooled first token; but a BERT saved as a mean-pooling sentence encoder reads that mean.
+    pooled first token; but that of a BERT or RoBERTa saved as a sentence encoder reads what this
+    pools: the mean of the tokens or the first one.
 
     Args:
         base: `starter-mlm`, `starter-small`, `starter-encoder`, a folder, a training run, or the
@@ -214,12 +215,10 @@ def new_classifier(
         auto_class = _auto_class(is_tagger=kind == "tags")
         model, drawn = files.model(auto_class, tokenizer, config=config, new_head=True)
         fresh = frozenset(drawn) | _reinit_head(model)
-    pools_mean = kind != "tags" and _is_mean_pooled_bert(files, model)
-    if pools_mean:
-        _add_mean_pooling(model)
+    reads_embedding = kind != "tags" and _read_embedding(model, files)
     return Classifier(
         model.to(place).eval(), tokenizer, kind, list(labels), base, max_length or limit, fresh,
-        pools_mean,
+        reads_embedding,
     )  # fmt: skip
 
 
@@ -251,14 +250,6 @@ def _auto_class(*, is_tagger: bool) -> Any:
     return AutoModelForTokenClassification if is_tagger else AutoModelForSequenceClassification
 
 
-def _is_mean_pooled_bert(files: ModelFiles, model: Any) -> bool:
-    """Return whether a model is a BERT with a pooler, saved as a mean-pooling sentence encoder."""
-    if getattr(getattr(model, "bert", None), "pooler", None) is None:
-        return False
-    with files.reading():
-        return pooling_of(files) == "mean"
-
-
 def _check_labels(kind: Kind, labels: Sequence[str]) -> None:
     if kind not in ("class", "multi", "tags", "number"):
         raise InputError(f"kind {kind!r} is unknown: use class, multi, tags or number")
@@ -280,12 +271,17 @@ def _set_dropout(config: Any, dropout: float) -> None:
             setattr(config, name, dropout)
 
 
-def _reinit_head(model: Any) -> set[str]:
-    """Reinitialise the output layer; return the names of its weights."""
-    name, output = [
+def output_layer(model: Any) -> tuple[str, torch.nn.Linear]:
+    """Return the name of a classifier's output layer, and the layer."""
+    return [
         (name, module) for name, module in model.named_modules()
         if isinstance(module, torch.nn.Linear)
     ][-1]  # fmt: skip
+
+
+def _reinit_head(model: Any) -> set[str]:
+    """Reinitialise the output layer; return the names of its weights."""
+    name, output = output_layer(model)
     torch.nn.init.normal_(output.weight, std=getattr(model.config, "initializer_range", 0.02))
     if output.bias is None:
         return {f"{name}.weight"}
@@ -293,30 +289,54 @@ def _reinit_head(model: Any) -> set[str]:
     return {f"{name}.weight", f"{name}.bias"}
 
 
-def _add_mean_pooling(model: Any) -> None:
-    """Make a BERT classifier with a pooler read the mean of its tokens, in place.
+def _read_embedding(model: Any, files: ModelFiles) -> bool:
+    """Make the head of a BERT or RoBERTa read what it pools as a sentence encoder, in place.
 
-    Its head reads the first token, which a mean-pooling sentence encoder does not train: logistic
+    The head reads the first token, which a mean-pooling sentence encoder does not train: logistic
     regression on embeddings of `starter-encoder` is about 75% accurate on sst2, on its first token
-    66%. An added attention layer keeps the model a plain transformers model.
+    66%. The layer between them is trained with neither.
+
+    Returns:
+        Whether it does: the architecture is one of these, saved as a sentence encoder.
     """
-    body = model.bert
+    body, between = getattr(model, "bert", None), None
+    if body is not None and body.pooler is not None:
+        between = body.pooler.dense
+    elif (body := getattr(model, "roberta", None)) is not None:
+        between = model.classifier.dense
+    if between is None:
+        return False
+    with files.reading():
+        pooling = pooling_of(files)
+    if pooling == "mean":
+        _add_mean_pooling(body)
+        model.config.num_hidden_layers += 1
+    elif pooling != "cls":
+        return False
+    _set_diagonal(between, _SLOPE)
+    return True
+
+
+def _add_mean_pooling(body: Any) -> None:
+    """Add an attention layer that gives each token the mean of all: a plain transformers model."""
     layer = copy.deepcopy(body.encoder.layer[-1])
     attention = layer.attention
-    with torch.no_grad():
-        for linear, diagonal in (
-            (attention.self.query, 0.0),  # all attention scores are 0
-            (attention.self.key, 0.0),
-            (attention.self.value, 1.0),
-            (attention.output.dense, _GAIN),
-            (layer.output.dense, 0.0),
-            (body.pooler.dense, _SLOPE),
-        ):
-            linear.weight.zero_()
-            linear.weight.fill_diagonal_(diagonal)
-            linear.bias.zero_()
-        for norm in (attention.output.LayerNorm, layer.output.LayerNorm):
-            norm.weight.fill_(1.0)
-            norm.bias.zero_()
+    for linear, diagonal in (
+        (attention.self.query, 0.0),  # all attention scores are 0
+        (attention.self.key, 0.0),
+        (attention.self.value, 1.0),
+        (attention.output.dense, _GAIN),
+        (layer.output.dense, 0.0),
+    ):
+        _set_diagonal(linear, diagonal)
+    for norm in (attention.output.LayerNorm, layer.output.LayerNorm):
+        torch.nn.init.ones_(norm.weight)
+        torch.nn.init.zeros_(norm.bias)
     body.encoder.layer.append(layer)
-    model.config.num_hidden_layers += 1
+
+
+@torch.no_grad()
+def _set_diagonal(linear: torch.nn.Linear, value: float) -> None:
+    linear.weight.zero_()
+    linear.weight.fill_diagonal_(value)
+    linear.bias.zero_()

@@ -155,6 +155,13 @@ def _checked_modules(files: ModelFiles) -> list[dict[str, str]]:
     return list(modules)
 
 
+def saved_pooling(name: str) -> str | None:
+    """Return the pooling that a model is saved with; None if it is saved as no sentence encoder."""
+    files = _open(name)
+    with files.reading():
+        return pooling_of(files)
+
+
 def pooling_of(files: ModelFiles) -> str | None:
     """Return an encoder's saved pooling; None if it was not saved as an encoder."""
     for module in _read_json(files, "modules.json") or []:

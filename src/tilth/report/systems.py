@@ -10,10 +10,10 @@ from tilth.report.html import number
 # Names of systems in results.json and on pages.
 STUDENT, BOTH, ALONE = "retrieved", "labelled and retrieved", "labelled rows alone"
 TEACHER, TRAINED, WITHOUT_FIRST = "teacher", "trained", "without the first set"
-ENCODER = "starter-encoder + logistic regression"
+ENCODER = "encoder + logistic regression"
 SETFIT = "SetFit"
-CONTRAST = "contrastive starter-encoder"
-AVERAGE = "contrastive starter-encoder and SetFit, averaged"
+CONTRAST = "contrastive encoder"
+AVERAGE = f"{CONTRAST} and {SETFIT}, averaged"
 TFIDF, MAJORITY = "TF-IDF + logistic regression", "majority"
 WORDS, FREQUENT = "words + logistic regression", "each word's commonest tag"
 BASELINES = (SETFIT, ENCODER, TFIDF, MAJORITY, WORDS, FREQUENT)
@@ -40,7 +40,8 @@ def figures_of(scores: Mapping[str, Any]) -> dict[str, str]:
 def systems_of(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the measured systems, the trained one first."""
     systems = list((results.get("tested") or {}).get("systems", ()))
-    return sorted(systems, key=lambda one: _ORDER.index(one["name"]))
+    order = {name: place for place, name in enumerate(_ORDER)}
+    return sorted(systems, key=lambda one: order.get(one["name"], len(order)))
 
 
 def gains_of(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

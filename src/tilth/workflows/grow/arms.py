@@ -24,8 +24,8 @@ from tilth.classifiers.settings import Finetuning
 from tilth.encoders.label_contrast import train_label_contrast
 from tilth.encoders.setfit import train_setfit
 from tilth.models.classifier import Classifier, new_classifier
+from tilth.models.encoder import load_encoder
 from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
-from tilth.workflows import baselines
 from tilth.workflows.baselines import fit_baseline
 from tilth.workflows.grow.heads import Heads
 from tilth.workflows.grow.sources import (
@@ -42,6 +42,8 @@ from tilth.workflows.grow.sources import (
 from tilth.workflows.train_classifier import SHARE
 
 if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
     from tilth.workflows.grow.settings import Growth
     from tilth.workflows.grow.task import Fold, GrowTask
 
@@ -94,18 +96,41 @@ class Arm:
         return self.name not in (MAJORITY, TFIDF, BY_DESCRIPTION) and not self.is_curve
 
 
+@dataclass(frozen=True, slots=True)
+class Bases:
+    """What trained models begin as.
+
+    Attributes:
+        encoder: of the ways that put a regression on embeddings; None: there are none of them.
+        tuned: of the way that is fine-tuned.
+    """
+
+    encoder: str | None
+    tuned: str
+
+    @property
+    def teacher(self) -> Teacher:
+        """What labels sentences, and what students are, as long as nothing better is known."""
+        return Teacher(PLAIN if self.encoder is None else CONTRAST)
+
+
 def encoders_of(name: str) -> tuple[str, ...]:
     """Return the arms that train what an arm of labelled rows alone stands on."""
     return tuple(TRAINED) if name == AVERAGE else (name,) if name in TRAINED else ()
 
 
-def arms_of(task: GrowTask, settings: Growth, *, raw: bool) -> list[Arm]:
-    """Return all ways to train from what there is, simple ones first, mixtures last."""
+def arms_of(task: GrowTask, settings: Growth, *, raw: bool, embeds: bool = True) -> list[Arm]:
+    """Return all ways to train from what there is, simple ones first, mixtures last.
+
+    Args:
+        embeds: whether the base can be an encoder under a regression.
+    """
     found = []
     if task.task is not None:
         found.append(Arm(BY_DESCRIPTION))
     if len(task.rows):
-        found += [Arm(name) for name in (MAJORITY, TFIDF, ENCODER, *TRAINED, AVERAGE, PLAIN)]
+        on_embeddings = (ENCODER, *TRAINED, AVERAGE) if embeds else ()
+        found += [Arm(name) for name in (MAJORITY, TFIDF, *on_embeddings, PLAIN)]
         labels = np.asarray(task.rows.targets).argmax(axis=1)
         found += [
             Arm(CURVE.format(share), share=share) for share in SHARES
@@ -150,7 +175,8 @@ class Teacher:
     """What labels sentences, and what students are another regression on.
 
     Attributes:
-        arm: contrastive encoder, SetFit or the average of both: the arm whose encoder it is.
+        arm: contrastive encoder, SetFit or the average of both: the arm whose encoder it is; or
+            the fine-tuned base.
         temperature: divides its logits, so that its probabilities are calibrated.
     """
 
@@ -180,31 +206,32 @@ class Trainer:
 
     The teacher is the contrastive encoder, SetFit, or the encoder of the mean of their weights. The
     student is the same encoder under another regression, in a second round its average with a
-    contrastive encoder of other rows; where a base is asked for, the student is that base,
-    fine-tuned.
+    contrastive encoder of other rows. Where the fine-tuned base is the teacher, the student is the
+    base, fine-tuned on all rows.
 
     Attributes:
-        base: what is fine-tuned.
+        bases: what arms begin as.
         teacher: of the students that are trained from now on.
     """
 
     def __init__(
-        self, task: GrowTask, sources: Sources, base: str, settings: Growth, device: str
+        self, task: GrowTask, sources: Sources, bases: Bases, settings: Growth, device: str
     ) -> None:
-        self.task, self.sources, self.base = task, sources, base
-        self.settings, self.device, self.teacher = settings, device, Teacher()
+        self.task, self.sources, self.bases = task, sources, bases
+        self.settings, self.device, self.teacher = settings, device, bases.teacher
         self._encoders: dict[tuple[str, int], Heads] = {}
+        self._plain: dict[int, Classifier] = {}
 
     @property
     def alone(self) -> str:
         """The name of the arm that trains like students, on labelled rows alone."""
-        return self.teacher.arm if self.settings.base is None else PLAIN
+        return self.teacher.arm
 
     def base_of(self, arm: Arm) -> str:
         """Return what an arm's model began as."""
         is_student = bool(arm.sources) or arm.is_curve
         name = self.alone if is_student else arm.name
-        return self.base if name == PLAIN else baselines.STARTER
+        return self.bases.tuned if name == PLAIN else str(self.bases.encoder)
 
     def answers(self, arm: Arm, fold: Fold) -> NDArray[np.float32]:
         """Train an arm on a fold; return its probabilities of the measured rows."""
@@ -215,7 +242,7 @@ class Trainer:
         """Train an arm on a fold."""
         rows = self.task.rows.select(fold.train)
         if arm.name in (MAJORITY, TFIDF):
-            return Grown(None, fit_baseline(arm.name, rows, device=self.device).answer, None)
+            return Grown(None, fit_baseline(arm.name, rows).answer, None)
         if arm.name == BY_DESCRIPTION:
             return Grown(
                 None, lambda texts: self.sources.by_description([t for (t,) in texts], fold), None
@@ -225,12 +252,23 @@ class Trainer:
         if arm.name in (*TRAINED, AVERAGE):
             encoder = self._encoder(arm.name, fold)
             return _headed_by(encoder, encoder.own, Extra.of(rows, LABELLED))
-        name = self.alone if arm.is_curve else arm.name
         if arm.is_curve:
             labels = np.asarray(rows.targets).argmax(axis=1)
             rows = rows.select(some_of(labels, arm.share, self.settings.seed))
-        model = self._tuned(rows, fold) if name == PLAIN else self._headed(name, rows, fold)
+        name = self.alone if arm.is_curve else arm.name
+        if name != PLAIN:
+            model = self._headed(name, rows, fold)
+        elif arm.is_curve or self.alone != PLAIN:
+            model = self._tuned(rows, fold)
+        else:
+            model = self._fine_tuned(fold)
         return _tuned_on(model, Extra.of(rows, LABELLED))
+
+    def _fine_tuned(self, fold: Fold) -> Classifier:
+        """Return the teacher, the base fine-tuned on the labelled rows outside a fold."""
+        if fold.number not in self._plain:
+            self._plain[fold.number] = self._tuned(self.task.rows.select(fold.train), fold)
+        return self._plain[fold.number]
 
     def _encoder(self, name: str, fold: Fold) -> Heads:
         """Return the encoder that an arm trains on a fold; without labelled rows, as it was."""
@@ -247,21 +285,24 @@ class Trainer:
 
     def _taught_by(self, fold: Fold, texts: Sequence[tuple[str, ...]]) -> NDArray[np.float32]:
         """Return the teacher's probabilities of texts, (texts, labels)."""
+        if self.teacher.arm == PLAIN:
+            return self._fine_tuned(fold).probabilities(texts)
         encoder = self._encoder(self.teacher.arm, fold)
         return encoder.answer(encoder.own, texts)
 
     def forget(self) -> None:
-        """Free the memory of the folds' encoders."""
+        """Free the memory of the folds' models."""
+        self._plain.clear()
         for encoder in self._encoders.values():
             encoder.forget()
 
     def _finetuning(self, fold: Fold) -> Finetuning:
-        return Finetuning(seed=self.settings.seed + fold.number + 1).for_base(self.base)
+        return Finetuning(seed=self.settings.seed + fold.number + 1).for_base(self.bases.tuned)
 
     def _tuned(self, rows: LabeledExamples, fold: Fold) -> Classifier:
         settings = self._finetuning(fold)
         model = new_classifier(
-            self.base, kind="class", labels=rows.labels, seed=settings.seed,
+            self.bases.tuned, kind="class", labels=rows.labels, seed=settings.seed,
             dropout=settings.dropout, device=self.device,
         )  # fmt: skip
         fine_tune(model, rows, None, settings, quiet=True)
@@ -269,27 +310,26 @@ class Trainer:
         return model
 
     def _headed(self, name: str, rows: LabeledExamples, fold: Fold) -> Classifier:
-        """Return the starter encoder, trained as an arm trains it, under logistic regression."""
-        how: dict[str, Any] = {"kind": "class", "labels": rows.labels, "device": self.device}
+        """Return the encoder, trained as an arm trains it, under logistic regression."""
+        base = str(self.bases.encoder)
         if name == AVERAGE:
             model = average(*(self._headed(one, rows, fold) for one in TRAINED))
-        elif name == ENCODER or not len(rows):
-            model = new_classifier(baselines.STARTER, **how)
         else:
-            encoder = TRAINED[name](
-                [text for (text,) in rows.texts], np.asarray(rows.targets), baselines.STARTER,
-                seed=self._finetuning(fold).seed, device=self.device,
-            )  # fmt: skip
-            with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
-                encoder.save(folder, create_model_card=False)
-                model = replace(new_classifier(folder, **how), name=baselines.STARTER)
+            if name == ENCODER or not len(rows):
+                encoder = load_encoder(base, device=self.device)
+            else:
+                encoder = TRAINED[name](
+                    [text for (text,) in rows.texts], np.asarray(rows.targets), base,
+                    seed=self._finetuning(fold).seed, device=self.device,
+                )  # fmt: skip
+            model = replace(headed(encoder, rows.labels, self.device), name=base)
         if len(rows):
             begin_head(model, encode(model, rows, bfloat16=False))
         return model
 
     def _taught(self, rows: LabeledExamples, fold: Fold, about: Extra) -> Grown:
         """Train a student on rows."""
-        if self.settings.base is not None:
+        if self.teacher.arm == PLAIN:
             return _tuned_on(self._tuned(rows, fold), about)
         encoder = self._encoder(self.teacher.arm, fold)
         return _headed_by(encoder, encoder.fit(rows), about)
@@ -310,7 +350,7 @@ class Trainer:
 
     def _averaged(self, rows: LabeledExamples, surest: Extra, fold: Fold) -> Grown:
         """Average the teacher's encoder with one that is trained on other rows."""
-        if self.settings.base is not None:
+        if self.teacher.arm == PLAIN:
             return self._fit(rows, surest, fold)
 
         def make() -> Classifier:
@@ -369,6 +409,13 @@ def _headed_by(heads: Heads, head: Head, rows: Extra) -> Grown:
 
 def _tuned_on(model: Classifier, rows: Extra) -> Grown:
     return Grown(lambda: model, model.probabilities, rows)
+
+
+def headed(encoder: SentenceTransformer, labels: list[str], device: str) -> Classifier:
+    """Return a sentence encoder as a classifier with a new head."""
+    with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
+        encoder.save(folder, create_model_card=False)
+        return new_classifier(folder, kind="class", labels=labels, device=device)
 
 
 def average(one: Classifier, *others: Classifier) -> Classifier:

@@ -170,7 +170,7 @@ class EncoderSpeeds:
     counts: Mapping[str, int]
     shared: int
 
-    def seconds(self, arm: Arm, task: SimilarityTask, sources: Any) -> float:  # noqa: ARG002
+    def seconds(self, arm: Arm, task: SimilarityTask, *_: Any) -> float:
         """Return the estimated seconds of one trial of an arm."""
         whole = 1.0 + self.training(arm, task) + self.measuring(task)
         return whole if PAIRS in arm.sources else whole / self.shared

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilth.data.hashing import hash_of
+from tilth.errors import InputError
 from tilth.evaluate.classify import classify_scores
 from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import (
@@ -25,7 +26,7 @@ from tilth.models.trainer import settings_of
 from tilth.storage import as_path
 from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
-from tilth.workflows.grow.arms import Arm, Trainer, arms_of
+from tilth.workflows.grow.arms import Arm, Bases, Trainer, arms_of, headed
 from tilth.workflows.grow.grow_encoder import (
     GrowingEncoder,
     plan_encoder,
@@ -148,19 +149,30 @@ def plan(sources: GrowSources, settings: Growth | None = None, *, device: str = 
             return plan_encoder(sources, settings, out, device)
         task, given = _read(sources, settings, out, device)
         makes = Sources(task, None, settings, out, device)
-        return make_plan(task, makes, given.arms, given.bounds)
+        return make_plan(task, makes, given.arms, given.bounds, given.encoder)
 
 
 def _read(sources: GrowSources, settings: Growth, out: Path, device: str) -> tuple[GrowTask, Given]:
     check_growth(sources, settings, out)
     task = read_grow_task(sources)
     hashes = {"labels": "none" if task.task is None else hash_of(task.task.to_dict())}
+    encoder: str | None = baselines.STARTER
     if settings.base is not None:  # one that cannot be trained is refused before anything is done
         base = new_classifier(settings.base, kind="class", labels=task.labels, device=device)
         hashes["base"] = fingerprint_classifier(base)
-    arms = arms_of(task, settings, raw=bool(sources.raw))
+        encoder = settings.base if _embeds(settings.base, task.labels, device) else None
+    arms = arms_of(task, settings, raw=bool(sources.raw), embeds=encoder is not None)
     folds = folds_of(task, settings.folds, settings.repeats, settings.seed)
-    return task, Given(sources, settings, arms, folds, hashes, device)
+    return task, Given(sources, settings, arms, folds, hashes, device, encoder)
+
+
+def _embeds(base: str, labels: list[str], device: str) -> bool:
+    """Tell whether a base can be an encoder under a regression of its embeddings."""
+    try:
+        encoder = load_encoder(base, device=device)
+    except InputError:  # saved without pooling, or a starter that is no encoder
+        return False
+    return headed(encoder, labels, device).reads_embedding
 
 
 class _GrowingClassifier(Growing):
@@ -174,12 +186,13 @@ class _GrowingClassifier(Growing):
         return Sources(self.task, self.bank, self.settings, self.run.path, self.device)
 
     def _make_plan(self) -> Plan:
-        return make_plan(self.task, self.sources, self.arms, self.given.bounds)
+        return make_plan(self.task, self.sources, self.arms, self.given.bounds, self.given.encoder)
 
     @cached_property
     def trainer(self) -> Trainer:  # type: ignore[override]
         """What trains."""
-        return Trainer(self.task, self.sources, self.plan.base, self.settings, self.device)
+        bases = Bases(self.given.encoder, self.plan.base)
+        return Trainer(self.task, self.sources, bases, self.settings, self.device)
 
     def prepare(self) -> None:
         """Build the bank, plan, and make what all folds share; record the seconds."""
@@ -231,8 +244,10 @@ class _GrowingClassifier(Growing):
                 alone = self.trainer.train(reference, self.whole).classifier
                 assert alone is not None
                 systems.append(System(reference.name, alone(), self.trainer.base_of(reference)))
-            systems += [one for one in baselines.baselines(self.task.rows, device=self.device)
-                        if one.name not in (best.name, reference.name)]  # fmt: skip
+            simple = baselines.baselines(
+                self.task.rows, encoder=self.given.encoder, device=self.device
+            )
+            systems += [one for one in simple if one.name not in (best.name, reference.name)]
         how = EvaluateSettings(
             bootstrap=bootstrap, seed=self.settings.seed, text=sources.text, label=sources.label
         )

@@ -21,7 +21,7 @@ from tilth.metrics.significance import Interval
 from tilth.models.trainer import MODEL, is_whole, save_whole
 from tilth.report.grow import write_grow_report
 from tilth.runs import RESULTS, Run, read_results
-from tilth.workflows.grow.arms import Arm
+from tilth.workflows.grow.arms import PLAIN, Arm
 from tilth.workflows.grow.outputs import DATASET, TO_LABEL, card_shares
 from tilth.workflows.grow.plan import Plan, too_short
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, Trains, rung_bounds
@@ -60,6 +60,7 @@ class Given:
 
     Attributes:
         hashes: of what scores depend on beside the sets and the bank, by name.
+        encoder: of the ways that put a regression on embeddings; None: the base is none.
     """
 
     sources: GrowSources
@@ -68,6 +69,7 @@ class Given:
     folds: Sequence[Fold]
     hashes: Mapping[str, str]
     device: str
+    encoder: str | None = None
 
     @property
     def bounds(self) -> list[int]:
@@ -222,7 +224,7 @@ class Growing(ABC):
         The second round helps where it trains the encoder, if the budget allows it.
         """
         left = self.settings.seconds - self.search.spent
-        helps = self.settings.base is None and self.search.cost(arm) <= left
+        helps = self.trainer.teacher.arm != PLAIN and self.search.cost(arm) <= left
         return len(arm.sources), arm.rounds if helps else -arm.rounds
 
     def _write(self, results: Mapping[str, Any]) -> None:

@@ -15,9 +15,9 @@ from tilth.classifiers.settings import Finetuning
 from tilth.errors import InputError
 from tilth.generation.estimate import duration_words
 from tilth.models.classifier import new_classifier
-from tilth.report.systems import CONTRAST, SETFIT
+from tilth.report.systems import SETFIT
 from tilth.workflows import baselines
-from tilth.workflows.grow.arms import PLAIN, Arm
+from tilth.workflows.grow.arms import Arm, Bases
 from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, Sources, fastest
 from tilth.workflows.grow.speeds import Speeds
 
@@ -59,15 +59,19 @@ class Plan:
         return sum(self.sources.values()) + sum(rung[-1] for rung in self.rungs) + self.least
 
 
-def make_plan(task: GrowTask, sources: Sources, arms: Sequence[Arm], rungs: Sequence[int]) -> Plan:
+def make_plan(
+    task: GrowTask, sources: Sources, arms: Sequence[Arm], rungs: Sequence[int], encoder: str | None
+) -> Plan:
     """Measure the speed of each base that may be taken, and plan a search with one of them.
 
     Args:
         rungs: number of folds after each rung.
+        encoder: of the ways that put a regression on embeddings; None: the base is none.
     """
     settings = sources.settings
-    encoder = measure_speed(baselines.STARTER, task, sources.device)
-    known = {baselines.STARTER: encoder}
+    usual = settings.base or baselines.STARTER
+    speed = measure_speed(usual, task, sources.device)
+    known = {usual: speed}
     made = _source_seconds(task, sources, arms)
     dropped = [name for name, one in made.items() if one > _DEAREST * settings.seconds]
     usable = [arm for arm in arms if not set(arm.sources) & set(dropped)]
@@ -77,16 +81,15 @@ def make_plan(task: GrowTask, sources: Sources, arms: Sequence[Arm], rungs: Sequ
         if base not in known:
             known[base] = measure_speed(base, task, sources.device)
         train, label = known[base]
-        speeds = Speeds(train, label, encoder[0] / 2, encoder[1])
+        speeds, teacher = Speeds(train, label, speed[0] / 2, speed[1]), Bases(encoder, base).teacher
 
         def cost(arm: Arm) -> float:
-            return speeds.seconds(arm, task, sources)
+            return speeds.seconds(arm, task, sources, teacher)
 
         saved = [arm for arm in usable if arm.is_saved and arm.name != SETFIT]
         if not saved:
             raise InputError(_nothing_left(made, settings))
-        plain = PLAIN if settings.base is not None else CONTRAST
-        first = next((arm for arm in saved if arm.name == plain or arm.sources), saved[0])
+        first = next((arm for arm in saved if arm.name == teacher.arm or arm.sources), saved[0])
         least = sum(kept.values()) + cost(first) * (1 + bool(rungs))
         return Plan(
             base, why, speeds, kept, dropped, [(arm.name, cost(arm)) for arm in usable],
@@ -94,15 +97,14 @@ def make_plan(task: GrowTask, sources: Sources, arms: Sequence[Arm], rungs: Sequ
         )  # fmt: skip
 
     if settings.base is not None:
-        return plan(settings.base, "as asked")
-    slow = plan(baselines.STARTER, "the budget is long enough for it")
+        return plan(usual, "as asked")
+    slow = plan(usual, "the budget is long enough for it")
     first_half = sum(rung[-1] for rung in slow.rungs[:2]) + slow.least
     if first_half <= settings.seconds:
         return slow
     return plan(
         QUICK,
-        f"the budget is too short for {baselines.STARTER}, which takes about "
-        f"{duration_words(first_half)}",
+        f"the budget is too short for {usual}, which takes about {duration_words(first_half)}",
     )
 
 

@@ -19,6 +19,7 @@ from tilth.runs import Progress, Run
 from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, from_lists
 from tilth.workflows.grow.arms import (
     BY_DESCRIPTION,
+    PLAIN,
     TRAINED,
     Arm,
     Teacher,
@@ -60,7 +61,7 @@ class Trains(Protocol):
 class Costs(Protocol):
     """Estimates the seconds of an arm's training, as `Speeds` does."""
 
-    def seconds(self, arm: Arm, task: Any, sources: Any) -> float:
+    def seconds(self, arm: Arm, task: Any, sources: Any, teacher: Teacher) -> float:
         """Return the seconds of one training and measurement."""
 
 
@@ -130,7 +131,8 @@ class Search:
         found = [self._seconds[self._index(arm, fold)] for fold in self.done(arm)]
         if found:
             return float(np.mean(found))
-        return self.speeds.seconds(arm, self.trainer.task, self.trainer.sources)
+        trainer = self.trainer
+        return self.speeds.seconds(arm, trainer.task, trainer.sources, trainer.teacher)
 
     def answers(self, arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the right labels of all rows that an arm was measured on, and its answers."""
@@ -320,7 +322,7 @@ class Search:
     def _is_dear(self, arm: Arm) -> bool:
         """Tell whether an arm is left out of later rungs if it is worse than others."""
         teacher = self.trainer.teacher.arm
-        rivals = {*TRAINED, AVERAGE} - {teacher, *encoders_of(teacher)}
+        rivals = {*TRAINED, AVERAGE, PLAIN} - {teacher, *encoders_of(teacher)}
         return bool(arm.sources) or arm.name in rivals
 
     def _has_teacher(self, arm: Arm) -> bool:
@@ -352,7 +354,10 @@ class Search:
         return [arm for arm in self.arms if arm.name in names]
 
     def _teach(self) -> None:
-        """Decide once what labels sentences: the best of contrastive encoder, SetFit and both."""
+        """Decide once what labels sentences: the best of contrastive encoder, SetFit and both.
+
+        It is the fine-tuned base, whose students take much longer, if that is surely better.
+        """
 
         def decide() -> dict[str, Any]:
             arm = self.teacher
@@ -360,6 +365,10 @@ class Search:
             known = {one: gain.value for one, gain in gains.items() if gain is not None}
             if known and max(known.values()) > 0:
                 arm = max(known, key=lambda one: known[one])
+            for plain in self._named(PLAIN):
+                gain = self.gain(plain, arm)
+                if gain is not None and gain.low is not None and gain.low > 0:
+                    arm = plain
             return asdict(Teacher(arm.name, temperature_of(*self.answers(arm))))
 
         self.trainer.teacher = Teacher(**self.run.resolve(_TEACHER, decide))

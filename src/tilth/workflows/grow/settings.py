@@ -58,8 +58,8 @@ class Growth:
     base: Annotated[
         str | None,
         "--base -b",
-        "Model to fine-tune: a starter, a folder or a hub id; default: starter-encoder, or "
-        "for classification starter-small where the budget is too short.",
+        "Model to train: a sentence encoder (classification: or another one), by a folder or a "
+        "hub id; default: starter-encoder.",
     ] = None
     model: Annotated[
         str | None,

@@ -18,6 +18,7 @@ from tilth.classifiers.logistic import logistic
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError
 from tilth.generation.label_fit import FIT, fit_encoder, similarity_to_descriptions
+from tilth.models.encoder import load_encoder, saved_pooling
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import PseudoLabels, select
 from tilth.selftrain.settings import Augmentation
@@ -25,6 +26,7 @@ from tilth.workflows.grow.task import Fold, GrowTask
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
 
     from tilth.bank import Bank
     from tilth.generation.generate import GenerateRequest
@@ -140,6 +142,14 @@ class Sources(RowSources):
         """Of a text to each label's description."""
         return {}
 
+    @cached_property
+    def _encoder(self) -> SentenceTransformer:
+        """What compares texts with descriptions: the base, if it is saved as a sentence encoder."""
+        base = self.settings.base
+        if base is None or saved_pooling(base) is None:
+            return fit_encoder()
+        return load_encoder(base, device=self.device)
+
     @property
     def most_compared(self) -> int:
         """Return the number of sentences that are compared with descriptions, at most."""
@@ -231,7 +241,7 @@ class Sources(RowSources):
     def _similarities(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the cosine of each text to each label's descriptions, encoding it once."""
         new = [text for text in dict.fromkeys(texts) if text not in self._cosines]
-        found = similarity_to_descriptions(fit_encoder(), new, self.task.descriptions)
+        found = similarity_to_descriptions(self._encoder, new, self.task.descriptions)
         self._cosines.update(zip(new, found, strict=True))
         return np.stack([self._cosines[text] for text in texts])  # (texts, labels)
 

@@ -10,7 +10,7 @@ from tilth.classifiers.settings import Finetuning
 from tilth.encoders.label_contrast import BATCH, step_count
 from tilth.encoders.setfit import MOST_PAIRS
 from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
-from tilth.workflows.grow.arms import BY_DESCRIPTION, RETRIEVALS, Arm
+from tilth.workflows.grow.arms import BY_DESCRIPTION, PLAIN, RETRIEVALS, Arm, Teacher
 from tilth.workflows.grow.sources import (
     DESCRIBED,
     DESCRIPTIONS,
@@ -33,8 +33,8 @@ class Speeds:
     Attributes:
         train: texts in training steps of the base.
         label: texts that the base labels.
-        encode: pairs in training steps of the starter encoder.
-        compare: texts whose similarity to descriptions the starter encoder measures.
+        encode: pairs in training steps of the encoder.
+        compare: texts that the encoder reads.
     """
 
     train: float
@@ -42,13 +42,13 @@ class Speeds:
     encode: float
     compare: float
 
-    def seconds(self, arm: Arm, task: GrowTask, sources: Sources) -> float:
+    def seconds(self, arm: Arm, task: GrowTask, sources: Sources, teacher: Teacher) -> float:
         """Return the estimated seconds of one training and measurement of an arm.
 
         An average is of encoders that other arms have trained.
         """
         rows = round(len(task.rows) * arm.share)
-        headed = sources.settings.base is None
+        headed = teacher.arm != PLAIN
         if arm.name in (MAJORITY, TFIDF, BY_DESCRIPTION, ENCODER, AVERAGE):
             return 1.0 + rows / self.compare
         if arm.name == SETFIT:
@@ -72,7 +72,7 @@ class Speeds:
             return 2.0 + (compared + read) / self.compare + again
         times = repeat_count(SHARE, extra, rows) if rows else 0
         # The teacher labels twice as many sentences.
-        a_round = 2 * extra / self.compare + _trained(extra + times * rows) / self.train
+        a_round = 2 * extra / self.label + _trained(extra + times * rows) / self.train
         return 2.0 + compared / self.compare + arm.rounds * a_round
 
     def _contrast(self, rows: int) -> float:
