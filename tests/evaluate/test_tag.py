@@ -19,7 +19,7 @@ from tilth.evaluate.tag import (
     most_wrong_sentences,
     tag_scores,
 )
-from tilth.metrics.scores import spans
+from tilth.metrics.scores import iob2, spans
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 BIOES = [*TAGS, "E-PER", "S-PER", "E-LOC", "S-LOC"]
@@ -70,7 +70,10 @@ def test_figures_equal_conlleval(gold: list[list[str]], seed: int) -> None:
     assert (found["precision"]["value"] or 0) == pytest.approx(100 * precision)
     assert (found["recall"]["value"] or 0) == pytest.approx(100 * recall)
     assert (found["f1"]["value"] or 0) == pytest.approx(100 * f1)
-    tokens = [a == b for one, two in zip(gold, said, strict=True) for a, b in zip(one, two)]  # noqa: B905
+    tokens = [
+        a == b for one, two in zip(gold, said, strict=True)
+        for a, b in zip(iob2(one), iob2(two), strict=True)
+    ]  # fmt: skip
     assert found["accuracy"]["value"] == pytest.approx(100 * np.mean(tokens))
     for kind, scores in found["classes"].items():
         only = [[[t if t[2:] == kind else "O" for t in r] for r in some] for some in (gold, said)]
@@ -199,3 +202,18 @@ def test_texts_with_classes_are_no_data_for_a_tagger() -> None:
     rows = [{"text": "Rain.", "label": "wet"}, {"text": "Sun.", "label": "dry"}]
     with pytest.raises(InputError, match="the data has one label a row, 'fake' gives a tag"):
         evaluate_tagger(Fake(TAGS, kind="tags"), rows)
+
+
+@pytest.mark.parametrize(
+    "gold", [["B-PER", "E-PER", "O", "S-LOC"], ["I-PER", "I-PER", "O", "I-LOC"]]
+)
+def test_other_schemes_of_tags_are_compared_by_what_they_mean(gold: list[str]) -> None:
+    said = [["B-PER", "I-PER", "O", "B-LOC"]]
+    found = tag_scores([gold], said, sure=[np.ones(4)], bootstrap=0)
+    assert (found["f1"]["value"], found["accuracy"]["value"]) == (100.0, 100.0)
+    assert found["calibration"]["error"] == 0.0
+    said[0][3] = "O"
+    (wrong,) = most_wrong_sentences(
+        [["a", "b", "c", "d"]], [gold], said, [np.array([0.9, 0.8, 0.7, 0.6])], count=1
+    )
+    assert wrong["probability"] == 0.6

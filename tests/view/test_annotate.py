@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.report.page import EVIL
 from tests.view.pages import Visitor, pairs, write_run
+from tilth.data.card import Card
+from tilth.data.writer import DatasetWriter
 from tilth.view.annotations import Annotations, annotations_folder
+from tilth.view.settings import TryModels
+from tilth.view.site import Site
 from tilth.view.store import RowStore
 
 SAMPLE = {"run": "pairs", "name": "first", "task": "class", "labels": "1\r\n0.5\r\n0", "seed": "0",
@@ -183,3 +188,53 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     answer = visitor.post("/sample", 500, **SAMPLE)
     assert "choose another folder with --annotations" in answer.text
     visitor.close()
+
+
+def test_the_whole_text_is_judged(tmp_path: Path) -> None:
+    rows = {"text": ["word " * 300 + "THE END"], "label": ["a"]}
+    write_run(tmp_path / "pairs", rows, parts=1)
+    visitor = Visitor(tmp_path)
+    visitor.post("/sample", **(SAMPLE | {"count": "1", "labels": "a\r\nb"}))
+    for path in ("/annotate?run=pairs&sample=1&person=Ann", "/row?run=pairs&row=0"):
+        assert visitor.page(path).shows("THE END"), path
+    visitor.close()
+
+
+def test_sets_of_samples_of_other_scripts_do_not_share_a_folder(
+    visitor: Visitor, tmp_path: Path
+) -> None:
+    for number, name in enumerate(("样本一", "样本二", "plain"), 1):
+        visitor.post("/sample", **(SAMPLE | {"name": name, "count": "1"}))
+        given = {"run": "pairs", "sample": str(number)}
+        visitor.post("/answer", **given, person="Ann", place="0", value="1")
+        visitor.post("/set", **given, kind="corrected")
+    folders = {path.name for path in notes(tmp_path).folder.iterdir() if path.is_dir()}
+    assert folders == {"sample-1-corrected", "sample-2-corrected", "plain-corrected"}
+
+
+def test_a_data_set_that_is_written_again_is_read_again(visitor: Visitor, tmp_path: Path) -> None:
+    for count in (3, 5):
+        with DatasetWriter(tmp_path / "set") as writer:
+            writer.write(pa.table({"text": [f"text {n}" for n in range(count)]}))
+            writer.write_card(
+                Card(title="t", summary="s", command="view", settings={}, counts={}, drops={},
+                     seed=0, texts="t")
+            )  # fmt: skip
+        assert visitor.page("/rows?run=set").shows(f"{count} rows")
+
+
+def test_rows_in_use_are_not_closed_when_others_are_opened(
+    visitor: Visitor, tmp_path: Path
+) -> None:
+    for number in range(5):
+        write_run(tmp_path / f"other{number}", pairs(6))
+    site = Site(tmp_path, None, csrf="", models=TryModels())
+    entry = site.runs.entry("pairs")
+    assert entry is not None
+    store = site.store(entry, is_whole=True)
+    for number in range(5):
+        other = site.runs.entry(f"other{number}")
+        assert other is not None
+        site.store(other, is_whole=True)
+    assert store.fetch([59])[0]["text"].startswith("Output 59")
+    site.close()

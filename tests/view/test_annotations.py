@@ -19,7 +19,7 @@ from tilth.view.annotations import (
     annotations_folder,
     checked_value,
 )
-from tilth.view.draw import BY_LABEL, RANDOM, draw_sample
+from tilth.view.draw import BY_LABEL, RANDOM, draw_sample, draws_of
 from tilth.view.results import sample_result, verdict
 from tilth.view.store import RowFilter
 
@@ -117,6 +117,10 @@ def test_annotations_lie_beside_the_run(tmp_path: Path) -> None:
     assert annotations_folder(run / "curated") == tmp_path / "pairs.annotations" / "curated"
     chosen = annotations_folder(run, tmp_path / "mine")
     assert chosen == tmp_path / "mine" / "pairs.annotations"
+    inner = write_run(tmp_path / "first" / "pairs")
+    assert annotations_folder(inner, tmp_path / "mine", tmp_path) == (
+        tmp_path / "mine" / "first" / "pairs.annotations"
+    )  # not that of another run of the same name
 
 
 @pytest.mark.parametrize(
@@ -191,7 +195,17 @@ def test_spans_of_a_run_are_kept_with_a_sample(tmp_path: Path) -> None:
                        parts=1)  # fmt: skip
     drawn = draw(folder, task="spans", chosen=RowFilter())
     assert drawn.items[0].made == [[1, 2, "COLOUR"], [2, 3, "ANIMAL"]]
+    assert draws_of(opened(folder)) == [RANDOM]  # rows are not alike by their entities
     assert tagged(1)
+
+
+def test_classes_and_tags_of_many_rows_are_those_of_the_rows(tmp_path: Path) -> None:
+    rows = {"text": [f"text {n}" for n in range(5_000)],
+            "labels": [[f"l{n % 7}", f"m{n % 11}"] for n in range(5_000)]}  # fmt: skip
+    folder = write_run(tmp_path / "run", rows, parts=2)
+    drawn = draw(folder, task="classes", chosen=RowFilter(), count=300)
+    for item in drawn.items:
+        assert item.made == [f"l{item.row % 7}", f"m{item.row % 11}"]
 
 
 @pytest.mark.parametrize(
@@ -223,6 +237,24 @@ def test_accuracy_by_label_and_of_the_whole() -> None:
     assert found.more > 500
     weighted = result("class", items, answers, shares={"a": 900, "b": 100})
     assert weighted.whole[0] == pytest.approx(0.925)
+    lowest = result("class", items, answers, draw="lowest confidence")
+    assert (lowest.whole, lowest.labels) == (None, found.labels)  # of no others
+
+
+def test_rows_without_a_label_have_their_share_of_the_whole() -> None:
+    items = [item(row, "a" if row % 2 else None) for row in range(8)]
+    found = result("class", items, [said(row) for row in range(8)], shares={"a": 9, "": 1})
+    assert found.whole[0] == pytest.approx(0.9)
+
+
+def test_rows_that_are_missing_follow_from_the_weighted_interval() -> None:
+    items = [item(row, "ab"[row % 2]) for row in range(2_000)]
+    answers = [said(row, value="ab"[row % 3 == 0]) for row in range(2_000)]
+    found = result("class", items, answers, shares={"a": 50_000, "b": 10})
+    assert found.whole[2] - found.whole[1] < 0.06
+    assert found.more == 0
+    few = result("class", items[:100], answers[:100], shares={"a": 50_000, "b": 10})
+    assert few.more > result("class", items[:100], answers[:100]).more
 
 
 def test_disputes_skips_and_agreement() -> None:

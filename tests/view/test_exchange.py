@@ -3,6 +3,7 @@
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,22 @@ def test_rows_without_a_key_are_found_by_their_texts(form: str) -> None:
     for n in range(3):
         text = text.replace(f'"k{n}"', '"other"')
     assert [place for place, _ in matched(read_records(text.encode()), items)] == [0, 1, 2]
+
+
+def test_texts_with_other_ends_of_lines_are_read_again() -> None:
+    items = [replace(items_of("class")[0], text="one\u2028two\x85three")]
+    text = records_of(sample_of("class"), items, answers_of("class")[:1], JSONL)
+    (record,) = read_records(text.encode(), about("class"))
+    assert record.texts[1] == items[0].text
+
+
+def test_rows_of_the_same_content_keep_their_own_answers() -> None:
+    items = [replace(one, key="k", text="the same") for one in items_of("class")]
+    answers = [Annotation(place, "Ann", "ab"[place % 2], "", False, 0.0, None)
+               for place in range(3)]  # fmt: skip
+    records = read_records(records_of(sample_of("class"), items, answers, JSONL).encode())
+    found = [(place, one.answers[0][1]) for place, one in matched(records, items)]
+    assert found == [(0, "a"), (1, "b"), (2, "a")]
 
 
 def test_argillas_records_have_the_form_of_its_client() -> None:

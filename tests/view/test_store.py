@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.tiny import salads
@@ -142,9 +144,25 @@ def test_a_damaged_part_is_left_out_and_named(tmp_path: Path) -> None:
     assert found[0].name == "part-00001.parquet"
 
 
+def test_rows_of_an_unexpected_form_do_not_hide_others(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", parts=3)
+    twice = pa.table([["a"], ["b"]], names=["text", "text"])
+    pq.write_table(twice, folder / "parts" / "part-00001.parquet")
+    store = opened(folder)
+    assert store.rows == 40
+    assert store.notices == ["part-00001.parquet could not be read and is left out."]
+
+
 @pytest.mark.parametrize(
     ("text", "search"),
-    [("Straße nach Köln", "straße"), ("東京の天気", "京"), ("Привет, мир", "мир"), ("it's", "s")],
+    [
+        ("Straße nach Köln", "straße"),
+        ("東京の天気", "京"),
+        ("Привет, мир", "мир"),
+        ("it's", "s"),
+        ("İstanbul", "İstanbul"),
+        ("ΟΔΟΣ", "ΟΔΟΣ"),
+    ],
 )
 def test_words_of_other_scripts_are_found(tmp_path: Path, text: str, search: str) -> None:
     rows = {"text": [text, "other"], "label": ["a", "b"], "drop_reason": [None, None]}

@@ -91,7 +91,7 @@ def classify_scores(
     Args:
         gold: label indices, (rows,); for `multi` 0 or 1, (rows, labels).
         probabilities: 0 to 1. # (rows, labels)
-        kind: `class`: the most probable label is predicted; `multi`: each with 0.5 or more.
+        kind: `class`: the most probable label is predicted; `multi`: each above 0.5.
         bootstrap: resamples of rows for the 95% intervals; 0: no intervals.
         seed: the intervals do not depend on the order of rows.
 

@@ -12,7 +12,7 @@ from tilth.data.examples import Source
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.expected_labels import check_kind, read_gold
 from tilth.metrics import scores as metrics
-from tilth.metrics.scores import calibration, entity_types, span_counts, spans
+from tilth.metrics.scores import calibration, entity_types, iob2, span_counts, spans
 from tilth.metrics.significance import (
     RESAMPLES,
     Metrics,
@@ -110,7 +110,8 @@ def tag_scores(
         "classes": metrics.scores_by_label(metrics.Counts.of(rows.times @ rows.counts[0]), types),
     }
     if sure is not None:
-        right = np.equal(np.concatenate(gold), np.concatenate(predicted))  # (tokens,)
+        written = [np.concatenate([iob2(one) for one in tags]) for tags in (gold, predicted)]
+        right = np.equal(*written)  # (tokens,)
         scores["calibration"] = calibration(np.concatenate(sure), right)
     return scores
 
@@ -180,7 +181,8 @@ def most_wrong_sentences(
             ]
             for some, others in ((wanted, answered), (answered, wanted))
         )
-        wrong = [index for index, tag in enumerate(tags) if tag != expected[index]]
+        pairs = zip(iob2(expected), iob2(tags), strict=True)
+        wrong = [index for index, (one, other) in enumerate(pairs) if one != other]
         found.append({
             "text": " ".join(words), "missed": missed, "invented": invented,
             "probability": max(float(sure[row][index]) for index in wrong),

@@ -58,7 +58,7 @@ def more_rows(right: float, rows: float, half: float = 0.03) -> int:
 
 def weighted_share(
     right: Sequence[float], rows: Sequence[float], sizes: Sequence[float]
-) -> tuple[float, float, float] | None:
+) -> tuple[float, float, float, float] | None:
     """Return the share of a whole that was sampled by stratum, with its 95% interval.
 
     Args:
@@ -66,8 +66,8 @@ def weighted_share(
         sizes: rows of each stratum in the whole. # (strata,)
 
     Returns:
-        Share, low, high: the Wilson interval of as many rows as would have the same variance; None
-        if a stratum has rows in the whole and none in the sample.
+        Share, low, high, and the rows drawn from all that would have the same variance, of which
+        this is the Wilson interval; None if a stratum has rows in the whole and none in the sample.
     """
     total = sum(sizes)
     if not total or any(size and not n for size, n in zip(sizes, rows, strict=True)):
@@ -81,7 +81,7 @@ def weighted_share(
             drawn += size / total * near
             variance += (size / total) ** 2 * near * (1 - near) / n
     effective = min(drawn * (1 - drawn) / variance, sum(rows))
-    return share, *wilson(share * effective, effective)
+    return share, *wilson(share * effective, effective), effective
 
 
 def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:

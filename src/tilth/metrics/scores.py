@@ -6,7 +6,7 @@ one matrix product (`tilth.metrics.significance`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -185,7 +185,7 @@ def iob2(tags: Sequence[str]) -> list[str]:
     """Convert tags (IOB1, IOB2, BIOES, BILOU) to IOB2: spans begin with B-, continue with I-.
 
     A tag begins a span when it says so, or when the tag before it cannot continue in it: `O`, the
-    end of a span, another type. So I-X without B-X counts, as in IOB1.
+    end of a span, another type. So I-X without B-X counts, as in IOB1. An empty tag is `O`.
 
     Reference:
         conlleval of the CoNLL shared tasks, and seqeval's default mode.
@@ -195,11 +195,22 @@ def iob2(tags: Sequence[str]) -> list[str]:
         ['B-PER', 'I-PER', 'B-PER', 'O', 'B-LOC', 'B-LOC']
     """
     written, before = [], "O"
-    for tag in tags:
+    for tag in (one or "O" for one in tags):
         begins = tag[0] in _BEGINS or before[0] in _ENDS or tag[2:] != before[2:]
         written.append("O" if tag == "O" else f"{'B' if begins else 'I'}-{tag[2:]}")
         before = tag
     return written
+
+
+def are_tags(labels: Iterable[str]) -> bool:
+    """Tell whether labels are tags of tokens, no classes of which one is named `O`.
+
+    Example:
+        >>> are_tags(["O", "B-PER", "I-PER"]), are_tags(["A", "B", "AB", "O"])
+        (True, False)
+    """
+    names = set(labels)
+    return "O" in names and all(name[1:2] == "-" for name in names - {"O"})
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
@@ -240,6 +251,6 @@ def span_counts(
         for block, some in enumerate((wanted & answered, answered, wanted)):
             for kind, _, _ in some:
                 counts[row, block * width + places[kind]] += 1
-        counts[row, -2] = sum(map(str.__eq__, true, said))
+        counts[row, -2] = sum(map(str.__eq__, iob2(true), iob2(said)))
         counts[row, -1] = len(true)
     return counts

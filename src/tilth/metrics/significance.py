@@ -299,6 +299,8 @@ def _interaction(system: Numbers) -> tuple[float, float]:
     trainings, rows = system.shape
     rest = system - system.mean(axis=0) - system.mean(axis=1, keepdims=True) + system.mean()
     freedom = (trainings - 1.0) * (rows - 1.0)
+    if not freedom:
+        return math.nan, 0.0
     return -float((rest**2).sum()) / freedom / (trainings * rows), freedom
 
 

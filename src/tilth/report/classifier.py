@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from tilth.errors import InputError
+from tilth.metrics.scores import are_tags
 from tilth.report.charts import ChartBar, ChartRow, bar_chart, curve_charts, scale_over
 from tilth.report.html import count_of, number, percent, write_page
 from tilth.report.run_reader import part_files, read_run, settings_facts
@@ -80,7 +81,8 @@ def training_results(folder: Path) -> dict[str, Any]:
 
 
 def _claim(settings: Mapping[str, Any], results: Mapping[str, Any]) -> str:
-    classes = [name for name in settings["labels"] if name != "O"]
+    names = settings["labels"]
+    classes = [name for name in names if name != "O" or not are_tags(names)]
     words = f"The base {settings['base']} with {count_of(len(classes), 'output')}"
     rows = results.get("rows")
     if rows is None:

@@ -47,7 +47,9 @@ def environment_of(*folders: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shown_text": shown_text, "options": _options, "digest": _digest}
+    environment.filters |= {
+        "shown_text": shown_text, "whole_text": whole_text, "options": _options, "digest": _digest,
+    }  # fmt: skip
     environment.globals |= {"shown": SHOWN, "notices": (), "figures": ()}
     return environment
 
@@ -57,8 +59,13 @@ def shown_text(text: object) -> str | Markup:
     if isinstance(text, Markup):
         return text
     full = str(text)
-    seen = full[:LONGEST_TEXT].translate(_UNREADABLE)
+    seen = whole_text(full[:LONGEST_TEXT])
     return seen if len(full) <= LONGEST_TEXT else f"{seen} \u2026 ({len(full):,} characters)"
+
+
+def whole_text(text: object) -> str:
+    """Return a text with control characters made visible."""
+    return str(text).translate(_UNREADABLE)
 
 
 def _options(text: str) -> Markup:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tilth.data.labels import class_names
 from tilth.data.sources import folder_configs
 from tilth.errors import InputError
-from tilth.metrics.scores import spans
+from tilth.metrics.scores import are_tags, spans
 from tilth.report.quality import by_count
 from tilth.report.run_reader import (
     counts_of,
@@ -183,7 +183,7 @@ def read_augmentation(folder: Path) -> AugmentReport:
             },
             queries=queries,
             query_count=query_count,
-            is_tagged="O" in labels,
+            is_tagged=are_tags(labels),
             has_one_label=not kind.startswith(("list", "large_list")),
             students=_students(folder, run),
             notices=notices,
@@ -266,10 +266,9 @@ def _hits(parts: Sequence[Path], notices: list[str]) -> Iterator[pa.Table]:
 
 
 def _classes(engine: DuckDBPyConnection, labels: Iterable[str]) -> list[ClassCounts]:
-    names = [
-        label.partition("-")[2] if "O" in labels else label for label in labels if label != "O"
-    ]
-    if "O" in labels:
+    names = list(labels)
+    if are_tags(names):
+        names = [label.partition("-")[2] for label in names if label != "O"]
         names.append(_NO_ENTITY)
     found = {name: ClassCounts(name) for name in names}
     engine.execute("CREATE VIEW members AS SELECT *, unnest(classes) AS class FROM sentences")

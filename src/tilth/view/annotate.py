@@ -29,6 +29,7 @@ from tilth.view.runs import RunEntry
 from tilth.view.site import Asked, HttpReply, NotFoundError, Site, go
 
 _MOST_ROWS = 20_000
+_MOST_DISPUTED = 50  # rows that a page shows
 _MOST_LABELS = 300
 _LONGEST_NAME, _LONGEST_NOTE = 60, 4_000  # characters
 TASK_TEXTS = {
@@ -169,7 +170,7 @@ def live_results(site: Site, asked: Asked) -> HttpReply:
 
 def annotations_of(site: Site, entry: RunEntry) -> Annotations:
     """Return the annotations of a run."""
-    return Annotations(annotations_folder(entry.folder, site.annotations))
+    return Annotations(annotations_folder(entry.folder, site.annotations, site.root))
 
 
 def _results(site: Site, asked: Asked) -> dict[str, Any]:
@@ -177,10 +178,11 @@ def _results(site: Site, asked: Asked) -> dict[str, Any]:
     items, answers = notes.items(sample.id), notes.answers(sample.id)
     found = sample_result(sample, items, answers)
     remarks = [(one, items[one.place]) for one in answers if one.flagged or one.note]
-    disputed = [
-        (items[place], [(one.person, one.value) for one in answers if one.place == place])
-        for place in found.disputed
-    ]
+    said: dict[int, list[Any]] = {place: [] for place in found.disputed[:_MOST_DISPUTED]}
+    for one in answers:
+        if one.place in said:
+            said[one.place].append((one.person, one.value))
+    disputed = [(items[place], some) for place, some in said.items()]
     return {
         "entry": entry, "sample": sample, "found": found, "remarks": remarks,
         "disputed": disputed, "most_grade": GRADES, "folder": notes.folder,

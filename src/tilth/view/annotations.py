@@ -22,6 +22,8 @@ CLASS, CLASSES, GRADE, SAME, SPANS = "class", "classes", "grade", "same meaning"
 TASKS = (CLASS, CLASSES, GRADE, SAME, SPANS)
 GRADES = 5  # the highest grade
 YES, NO = "yes", "no"
+NO_LABEL = "(no label)"
+LOWEST = "lowest "  # begins the name of a draw by a number
 _SECONDS_HELD = 600  # for which a row is kept for the one who looks at it
 _SECONDS_TO_WAIT = 30.0  # for another writer
 _SCHEMA = """
@@ -116,13 +118,14 @@ class Annotation:
     seconds: float | None
 
 
-def annotations_folder(run: Path, chosen: Path | None = None) -> Path:
+def annotations_folder(run: Path, chosen: Path | None = None, root: Path | None = None) -> Path:
     """Return the folder of a run's annotations.
 
     A data set inside a run, such as its curated set, has its folder in that of the run.
 
     Args:
         chosen: a folder for the annotations of all runs; None: beside the run.
+        root: the folder of all runs, below which runs in it have their place in `chosen`.
     """
     run = run.resolve()
     outer = run
@@ -131,6 +134,8 @@ def annotations_folder(run: Path, chosen: Path | None = None) -> Path:
             outer = parent
     inner = run.relative_to(outer)
     place = outer.parent if chosen is None else chosen
+    if chosen is not None and root is not None and root.resolve() in outer.parents:
+        place = chosen / outer.parent.relative_to(root.resolve())
     return place / f"{outer.name}{FOLDER}" / inner
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ from tilth.data.examples import TOKENS
 from tilth.data.hashing import random_keys
 from tilth.errors import InputError
 from tilth.metrics.scores import spans
-from tilth.view.annotations import CLASS, CLASSES, GRADE, SAME, SPANS, SampleItem
-from tilth.view.rows import detail_of, label_names, plain_label, row_key
+from tilth.view.annotations import CLASS, CLASSES, GRADE, LOWEST, NO_LABEL, SAME, SPANS, SampleItem
+from tilth.view.rows import detail_of, details_of, label_names, plain_label, row_key
 from tilth.view.runs import RunEntry
 from tilth.view.store import RowFilter, RowStore
 
-RANDOM, BY_LABEL, LOWEST = "random", "alike for each label", "lowest "
+RANDOM, BY_LABEL = "random", "alike for each label"
 _TAGS = ("tags", "ner_tags", "labels", "label")
 _LISTS = ("labels", "label")
 
@@ -32,8 +33,8 @@ class Drawn:
 
 
 def draws_of(store: RowStore) -> list[str]:
-    """Return the ways to draw from a run's rows."""
-    by_label = [BY_LABEL] if len(store.values_of("label")) > 1 else []
+    """Return the ways to draw from a run's rows; tags are no label that rows have alike."""
+    by_label = [BY_LABEL] if len(store.values_of("label")) > 1 and not _has_tokens(store) else []
     return [*by_label, RANDOM, *(f"{LOWEST}{name}" for name in store.numbers)]
 
 
@@ -61,7 +62,17 @@ def draw_sample(
         rows = rows[lowest[~np.isnan(values[lowest])]]
         if not len(rows):
             raise InputError(f"no row of the filter has the number: draw {RANDOM}")
-    return Drawn([_item(store, row, task) for row in store.fetch(rows[:count].tolist())], shares)
+    found = store.fetch(rows[:count].tolist())
+    made = _made_of(store, rows[:count], task) if task in (CLASSES, SPANS) else [None] * len(found)
+    items = [
+        SampleItem(
+            row=row["row"], key=row_key(row["first"], row["text"], row["label"]),
+            first=row["first"], text=row["text"], label=row["label"], reason=row["reason"],
+            made=one,
+        )
+        for row, one in zip(found, made, strict=True)
+    ]  # fmt: skip
+    return Drawn(items, shares)
 
 
 def _alike(
@@ -74,22 +85,25 @@ def _alike(
     for code in np.unique(found).tolist():
         own = np.flatnonzero(found == code)
         turns[own] = np.arange(len(own))
-        shares[codes.values[code] if code >= 0 else ""] = len(own)
+        shares[codes.values[code] if code >= 0 else NO_LABEL] = len(own)
     order = np.argsort(turns, kind="stable")[:count]  # of one turn, labels stand in random order
     return rows[order], shares
 
 
-def _item(store: RowStore, row: Mapping[str, Any], task: str) -> SampleItem:
-    made: Any = None
-    if task in (CLASSES, SPANS):
-        place = store.file_of(row["row"])
-        assert place is not None
-        made = _made(detail_of(*place), label_names(place[0]), task)
-    key = row_key(row["first"], row["text"], row["label"])
-    return SampleItem(
-        row=row["row"], key=key, first=row["first"], text=row["text"], label=row["label"],
-        reason=row["reason"], made=made,
-    )  # fmt: skip
+def _made_of(store: RowStore, rows: NDArray[np.int32], task: str) -> list[list[Any]]:
+    """Return each row's classes or spans; a file's rows are read together."""
+    places: dict[Path, dict[int, int]] = {}  # file -> offset -> place in the result
+    for place, row in enumerate(rows.tolist()):
+        at = store.file_of(row)
+        assert at is not None
+        places.setdefault(at[0], {})[at[1]] = place
+    found: list[list[Any]] = [[] for _ in rows]
+    for path, own in places.items():
+        names = label_names(path)
+        details = details_of(path, sorted(own), _TAGS if task == SPANS else _LISTS)
+        for offset, detail in zip(sorted(own), details, strict=True):
+            found[own[offset]] = _made(detail, names, task)
+    return found
 
 
 def _made(detail: Mapping[str, Any], names: Sequence[str], task: str) -> list[Any]:
@@ -98,11 +112,18 @@ def _made(detail: Mapping[str, Any], names: Sequence[str], task: str) -> list[An
     value: list[Any] = next(
         (detail[name] for name in columns if isinstance(detail.get(name), list)), []
     )
-    labels = [names[one] if isinstance(one, int) and one < len(names) else str(one)
+    labels = [names[one] if isinstance(one, int) and 0 <= one < len(names) else str(one)
               for one in value]  # fmt: skip
     if task == CLASSES:
         return labels
     return [[first, last, kind] for kind, first, last in spans(labels)]
+
+
+def _has_tokens(store: RowStore) -> bool:
+    """Tell whether the rows are tokens with tags."""
+    found = store.file_of(0)
+    detail = {} if found is None else detail_of(*found)
+    return any(isinstance(detail.get(name), list) for name in TOKENS)
 
 
 def usual_task(entry: RunEntry, store: RowStore) -> str:
@@ -110,9 +131,9 @@ def usual_task(entry: RunEntry, store: RowStore) -> str:
     found = store.file_of(0)
     if found is None:
         return CLASS
-    detail = detail_of(*found)
-    if any(isinstance(detail.get(name), list) for name in TOKENS):
+    if _has_tokens(store):
         return SPANS
+    detail = detail_of(*found)
     if any(isinstance(detail.get(name), list) for name in _LISTS):
         return CLASSES
     is_pair = store.fetch([0])[0]["first"] is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -182,7 +183,7 @@ def read_records(content: bytes, about: SampleAbout | None = None) -> list[ReadR
             named = [(f"record {n}", record) for n, record in enumerate(json.loads(text), 1)]
         else:
             named = [(f"line {n}", json.loads(line))
-                     for n, line in enumerate(text.splitlines(), 1) if line.strip()]  # fmt: skip
+                     for n, line in enumerate(text.split("\n"), 1) if line.strip()]  # fmt: skip
     except (ValueError, RecursionError) as error:
         raise InputError(f"the file is no JSON ({str(error)[:80]}): export it again") from error
     found = []
@@ -309,12 +310,19 @@ def _words(text: str, spans: Sequence[tuple[int, int, str]]) -> list[list[Any]]:
 def matched(
     records: Sequence[ReadRecord], items: Sequence[SampleItem]
 ) -> list[tuple[int, ReadRecord]]:
-    """Return the records that belong to rows of a sample, with the rows' places."""
-    by_key = {item.key: place for place, item in enumerate(items)}
-    by_texts = {(item.first, item.text): place for place, item in enumerate(items)}
-    found = []
+    """Return the records that belong to rows of a sample, with the rows' places.
+
+    Rows of the same content take the records of their key in turn.
+    """
+    by_key: dict[str, list[int]] = {}
+    by_texts: dict[tuple[str | None, str], list[int]] = {}
+    for place, item in enumerate(items):
+        by_key.setdefault(item.key, []).append(place)
+        by_texts.setdefault((item.first, item.text), []).append(place)
+    found, turns = [], Counter[int]()
     for record in records:
-        place = by_key.get(record.key or "", by_texts.get(record.texts))
-        if place is not None:
-            found.append((place, record))
+        places = by_key.get(record.key or "") or by_texts.get(record.texts)
+        if places:
+            found.append((places[turns[places[0]] % len(places)], record))
+            turns[places[0]] += 1
     return found

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import ceil
 from statistics import mean, median
 from typing import Any
 
@@ -19,6 +20,8 @@ from tilth.metrics.agreement import (
 from tilth.view.annotations import (
     CLASSES,
     GRADE,
+    LOWEST,
+    NO_LABEL,
     SAME,
     SPANS,
     YES,
@@ -26,8 +29,6 @@ from tilth.view.annotations import (
     Sample,
     SampleItem,
 )
-
-NO_LABEL = "(no label)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +111,22 @@ def sample_result(
     spans = _span_counts(items, verdicts) if task == SPANS else None
     rows, right = sum(one.rows for one in labels), sum(one.right for one in labels)
     whole: tuple[float, float, float] | None = None
-    if labels and sample.about.shares:
+    more = more_rows(right, rows)
+    if sample.about.draw.startswith(LOWEST):
+        pass  # they say nothing of the others
+    elif labels and sample.about.shares:
         known = {one.label: one for one in labels}
         shares = sample.about.shares
-        strata = [known.get(label) for label in shares]
-        whole = weighted_share(
+        strata = [known.get(label or NO_LABEL) for label in shares]  # "" of earlier samples
+        weighted = weighted_share(
             [one.right if one else 0 for one in strata],
             [one.rows if one else 0 for one in strata],
             list(shares.values()),
         )
+        if weighted is not None:
+            *ends, effective = weighted
+            whole = ends[0], ends[1], ends[2]
+            more = ceil(more_rows(ends[0] * effective, effective) * rows / effective)
     elif rows:
         whole = right / rows, *wilson(right, rows)
     elif spans is not None and spans[1] + spans[2]:
@@ -131,7 +139,7 @@ def sample_result(
         judged=len(verdicts),
         labels=labels,
         whole=whole,
-        more=more_rows(right, rows),
+        more=more,
         grades=grades,
         rank_correlation=_rank_correlation(items, verdicts) if task == GRADE else None,
         confusion=_confusion(task, items, verdicts),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,26 @@ def detail_of(
                     offset -= len(batch)
             offset -= rows
     raise LookupError(f"{path} has no such row")
+
+
+def details_of(path: Path, offsets: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return some columns of some rows of a file, those that it has.
+
+    Args:
+        offsets: of the rows in the file, ascending.
+    """
+    found: list[dict[str, Any]] = []
+    with pq.ParquetFile(path) as file:
+        names = [name for name in columns if name in file.schema_arrow.names]
+        if not names:
+            return [{} for _ in offsets]
+        first = 0
+        for batch in file.iter_batches(_AT_ONCE, columns=names, use_threads=False):
+            begun = len(found)
+            own = offsets[begun : bisect_left(offsets, first + len(batch), begun)]
+            found += batch.take(pa.array([one - first for one in own], pa.int64())).to_pylist()
+            first += len(batch)
+    return found
 
 
 def row_key(first: str | None, text: str, label: str | None) -> str:

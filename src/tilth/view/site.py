@@ -6,6 +6,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -63,6 +64,16 @@ class HttpReply:
     is_fixed: bool = False  # the address names the content: a browser may keep it
 
 
+def _stamps(entry: RunEntry) -> str:
+    """Return the times and sizes of a data set's files: they may be written again."""
+    found = []
+    for _, path in entry.row_files:
+        with suppress(OSError):
+            about = path.stat()
+            found.append(f"{about.st_mtime_ns} {about.st_size}")
+    return ", ".join(found)
+
+
 class Site:
     """The state of one server.
 
@@ -93,12 +104,12 @@ class Site:
     def store(self, entry: RunEntry, *, is_whole: bool = False) -> RowStore:
         """Return the rows of a run; some may still be read, unless all are waited for."""
         with self._lock:
-            key = f"{entry.name}\n{entry.created}"
+            key = f"{entry.name}\n{entry.created}\n{'' if entry.created else _stamps(entry)}"
             store = self._stores.get(key)
             if store is None:
                 store = self._stores[key] = RowStore()
                 if len(self._stores) > _MOST_STORES:
-                    self._stores.popitem(last=False)[1].close()
+                    self._stores.popitem(last=False)  # removes its files once nobody uses it
             self._stores.move_to_end(key)
         seconds = _SECONDS_FOR_ROWS if not store.rows else 0.2
         store.refresh(entry.row_files, seconds=None if is_whole else seconds)

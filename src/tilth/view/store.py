@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from tilth.data.hashing import text_hashes
 from tilth.data.temp_arrow import process_folder
-from tilth.errors import TilthError
 from tilth.view.columns import Binned, CodedColumn, Histogram, Mask, Rows, RowSelection, binned_of
 from tilth.view.rows import NUMBERS, canonical_tables
 from tilth.view.text_index import TextFile, WordIndex, words_of_search
@@ -73,7 +72,7 @@ class RowFilter:
     def parts(self) -> dict[str, Any]:
         """Return what rows are filtered by: name -> value."""
         named = {name: getattr(self, name) for name in (*_CODED, "group")}
-        found: dict[str, Any] = {"words": " ".join(self.words.lower().split()), "state": self.state}
+        found: dict[str, Any] = {"words": " ".join(self.words.split()), "state": self.state}
         found = {name: value for name, value in found.items() if value}
         found |= {name: value for name, value in named.items() if value is not None}
         return found | dict(self.ranges)
@@ -168,7 +167,7 @@ class RowStore:
         """Yield the rows of a file; what cannot be read is left out and named."""
         try:
             yield from canonical_tables(path)
-        except (TilthError, pa.ArrowException, OSError) as error:
+        except Exception as error:  # whatever is in it, other files are shown
             log.warning("%s cannot be read: %s", path, error)
             self.notices.append(f"{path.name} could not be read and is left out.")
 
@@ -210,7 +209,8 @@ class RowStore:
         """Return the rows behind row `after`, or those ahead of row `before`."""
         selection, order = self._selected(chosen), self._order(chosen)
         mask = selection.mask()
-        if order is None or mask is None or len(selection.numbers()) <= _FEW:
+        is_older = order is not None and mask is not None and len(order) != len(mask)
+        if order is None or mask is None or is_older or len(selection.numbers()) <= _FEW:
             places = self.select(chosen)
             start, stop = 0, size
             if after is not None:
@@ -418,6 +418,8 @@ class RowStore:
             return None
 
         def count(rows: Rows | slice) -> list[int]:
+            if not isinstance(rows, slice):  # some may have been added since
+                rows = rows[rows < len(binned.places)]
             found = np.bincount(binned.places[rows], minlength=binned.bins + 1)
             return list(found[: binned.bins].tolist())
 

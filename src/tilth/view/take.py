@@ -48,7 +48,7 @@ def take_file(site: Site, asked: Asked) -> HttpReply:
     if form == "label-studio-config":
         is_pair = any(item.first is not None for item in items)
         config = studio_config(sample.about, is_pair=is_pair)
-        return HttpReply(config, "application/xml", filename=f"{_slug(sample.name)}.xml")
+        return HttpReply(config, "application/xml", filename=f"{_slug(sample)}.xml")
     if form not in FORMATS:
         raise InputError(f"format is {form[:40]!r}: use {', '.join(FORMATS)}")
     text = records_of(sample, items, notes.answers(sample.id), form)
@@ -56,7 +56,7 @@ def take_file(site: Site, asked: Asked) -> HttpReply:
     return HttpReply(
         text.encode("utf-8", errors="replace"),
         "application/json; charset=utf-8",
-        filename=f"{_slug(sample.name)}.{ending}",
+        filename=f"{_slug(sample)}.{ending}",
     )
 
 
@@ -66,7 +66,7 @@ def take_set(site: Site, asked: Asked) -> HttpReply:
     kind = asked.form.get("kind", "")
     if kind not in KINDS:
         raise InputError(f"kind is {kind[:40]!r}: use {', '.join(KINDS)}")
-    folder = notes.folder / f"{_slug(sample.name)}-{kind}"
+    folder = notes.folder / f"{_slug(sample)}-{kind}"
     write_set(
         folder, sample, notes.items(sample.id), notes.answers(sample.id), kind, str(entry.folder)
     )
@@ -186,6 +186,7 @@ def _card(
     )  # fmt: skip
 
 
-def _slug(name: str) -> str:
-    """Return a name as a file name."""
-    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-.") or "sample"
+def _slug(sample: Sample) -> str:
+    """Return a sample's name as a file name that no other sample has."""
+    slug = re.sub(r"[^\w.-]+", "-", sample.name, flags=re.ASCII).strip("-.") or "sample"
+    return slug if slug == sample.name else f"{slug}-{sample.id}"
