@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict
 
 from tests.tiny import graded_pairs
 from tilth.encoders.graded_pairs import read_pairs
 from tilth.errors import InputError
+from tilth.evaluate.sts_sets import StsSet
+from tilth.workflows.train_encoder import drop_shared
 
 
 def rows(**columns: list[Any]) -> Dataset:
@@ -36,8 +39,11 @@ def test_no_group_straddles_the_split_and_generated_rows_are_counted() -> None:
     sources = [{int(name.split()[-1]) // 2 for name in part["text_a"]}
                for part in (pairs.train, pairs.validation)]  # fmt: skip
     assert not sources[0] & sources[1]
-    assert pairs.written == len(pairs.validation)
-    assert read_pairs(rows(**given)).written == 0
+    assert pairs.written is not None
+    assert pairs.written.sum() == len(pairs.validation)
+    people = read_pairs(rows(**given)).written
+    assert people is not None
+    assert not people.any()
 
 
 def test_of_few_pairs_more_are_held_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -121,3 +127,17 @@ def test_sets_from_which_nothing_can_be_learned() -> None:
     constant = rows(**{**graded_pairs(6), "label": [0.9] * 6})
     with pytest.raises(InputError, match=r"every label of the validation part is 0\.9"):
         read_pairs(DatasetDict(train=rows(**given), validation=constant))
+
+
+def test_generated_pairs_are_counted_among_those_that_are_left() -> None:
+    given = {"text_a": [f"v{n}" for n in range(60)], "text_b": [f"w{n}" for n in range(60)],
+             "label": [n % 5 / 4 for n in range(60)]}  # fmt: skip
+    model = ["lm" if n < 30 else None for n in range(60)]
+    held = rows(**given, model=model, source_id=[str(n) for n in range(60)])
+    train = rows(**{**given, "text_a": [f"t{n}" for n in range(60)], "text_b": ["x"] * 60})
+    parts = read_pairs(DatasetDict(train=train, validation=held))
+    texts = [f"v{n}" for n in range(20)]
+    found = StsSet("x", texts, texts, np.arange(20.0), [""] * 20)
+    left = drop_shared(parts, [found])
+    assert left.written is not None
+    assert (len(left.validation), left.written.tolist()) == (40, [True] * 10 + [False] * 30)

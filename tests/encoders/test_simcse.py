@@ -267,7 +267,9 @@ def test_nli_gives_a_triple_for_each_entailed_hypothesis() -> None:
     named = Dataset.from_list(
         [dict(zip(keys, (a, b, names[label]), strict=True)) for a, b, label in rows]
     )
-    for source in (named, named.cast_column("label", ClassLabel(names=names))):
+    lacking = {"premise": "A dog barks.", "hypothesis": "It is loud.", "label": None}
+    numbered = named.add_item(lacking).cast_column("label", ClassLabel(names=names))
+    for source in (named, numbered):
         assert read_contrastive(source).to_list() == [
             {"text_a": "A man sleeps.", "text_b": "Somebody rests.", "negative": "A man runs."},
             {"text_a": "A man sleeps.", "text_b": "A person is asleep.", "negative": "A man runs."},

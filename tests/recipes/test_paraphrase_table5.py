@@ -1,3 +1,5 @@
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -6,13 +8,14 @@ import pytest
 
 from tests.recipes.contrastive import put_rewriters
 from tests.recipes.running import measured, put_scale, run, stopped_and_resumed
-from tests.tiny import salads, write_rows
+from tests.tiny import salads, save_encoder, write_rows
 from tests.tiny.sts import jsonl
 from tilth.classifiers.examples import LabeledExamples
 from tilth.errors import InputError
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes.paraphrase_table5 import BEST, PLAIN, STILTS, TRIPS, StiltsScale
-from tilth.recipes.paraphrase_tasks import TaskParts, with_rewrites
+from tilth.recipes.paraphrase_tasks import TaskParts, recorded_scores, with_rewrites
+from tilth.runs import RunMismatch
 
 NAME = "paraphrase-table5"
 
@@ -131,3 +134,22 @@ def test_each_task_has_its_metric() -> None:
     assert graded.score(np.array([[0.1], [0.2], [0.3]], np.float32), graded.test) == pytest.approx(
         100
     )
+
+
+def test_other_test_rows_or_weights_are_measured_again(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    def score() -> dict[str, float]:
+        made.append(1)
+        return {"test": 1.0}
+
+    rows = _parts("trec", ["0", "1"], np.eye(2)[[0, 1, 1, 0]])
+    other = replace(rows, test=rows.test.select(np.array([0, 1])))
+    assert rows.sets.keys() == {"trec", "trec test"}
+    for seed, task in ((0, rows), (0, rows), (0, other), (1, other)):
+        base = save_encoder(tmp_path / "base", seed=seed)
+        with suppress(RunMismatch):
+            recorded_scores(tmp_path / "step", {"base": str(base)}, task.sets, [score])
+            continue
+        recorded_scores(tmp_path / f"step{len(made)}", {"base": str(base)}, task.sets, [score])
+    assert len(made) == 3

@@ -151,11 +151,14 @@ def test_without_baseline_there_is_no_gain(made: Made, tmp_path: Path) -> None:
 
 
 def test_without_test_the_validation_rows_are_measured_and_said_to_flatter(
-    made: Made, tmp_path: Path
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained = train(made, made.run(tmp_path / "run", test=None))
+    run = made.run(tmp_path / "run", test=None)
+    trained = train(made, run)
     assert (trained.results["tested"]["on"], trained.results["tested"]["n"]) == ("validation", 18)
-    assert "flatter" in trained.results["notes"][-1]
+    assert not any("flatter" in note for note in trained.results["notes"])  # they chose nothing
+    monkeypatch.setattr("tilth.workflows.train_and_test.ENOUGH", 18)
+    assert "flatter" in train(made, run).results["notes"][-1]
     other = made.test("class")
     again = train(made, tmp_path / "run", test=other)
     assert again.results["tested"]["data"] == other
@@ -287,7 +290,7 @@ def test_file_trains_and_is_measured(made: Made, tmp_path: Path, test: bool) -> 
         assert (tested["on"], tested["n"], trained.results["notes"]) == ("test", 45, [])
     else:
         assert (tested["on"], tested["n"]) == ("validation", 6)
-        assert "flatter" in trained.results["notes"][0]
+        assert trained.results["notes"] == []  # six rows chose nothing
         assert tested["systems"][0]["scores"]["accuracy"]["value"] == pytest.approx(
             trained.results["best"]["score"]
         )
@@ -511,3 +514,10 @@ def test_a_first_set_is_not_for_runs(made: Made, tmp_path: Path) -> None:
     settings = ClassifierTraining(made.base, Finetuning(**FAST), quiet=True)
     with pytest.raises(InputError, match="--first is for files"):
         train_and_test(TaskSources(str(run)), settings, None, first=made.test("class"))
+
+
+def test_a_test_set_that_was_trained_on_first_is_refused(made: Made, tmp_path: Path) -> None:
+    file, test = write_rows(tmp_path / "train.jsonl", ROWS["class"](60, seed=2)), made.test("class")
+    with pytest.raises(InputError, match="every text of the test set is in the training set"):
+        train(made, file, out=tmp_path / "out", test=test, first=test)
+    assert not (tmp_path / "out").exists()

@@ -106,7 +106,16 @@ def test_symbols_are_removed_unless_they_are_kept(
     ("changed", "message"),
     [
         ({"highest": 1.0}, r"pairs.jsonl: train row 1 .* label 5: labels are 0 to 1"),
-        ({"test": "pairs.jsonl"}, "every test pair is a training pair"),
+        ({"test": "pairs.jsonl"}, "every text of the test set is in the training set"),
+        ({"dev": "pairs.jsonl"}, "every text of the validation set is in the training set"),
+        (
+            {"dev": "other.jsonl", "test": "other.jsonl"},
+            "every text of the test set is in the validation set",
+        ),
+        (
+            {"first": "other.jsonl", "test": "other.jsonl"},
+            "every text of the test set is in the first set",
+        ),
         ({"dev": "texts.jsonl"}, r"texts.jsonl: no column 'text_a'|holds single texts"),
     ],
 )
@@ -114,6 +123,9 @@ def test_wrong_sets_are_refused(
     pairs: str, tmp_path: Path, options: ScorerOptions, changed: dict[str, Any], message: str
 ) -> None:
     write_rows(tmp_path / "texts.jsonl", [{"text": "one", "label": 1.0}] * 3)
+    write_rows(tmp_path / "other.jsonl", [
+        {"text_a": f"one {n}", "text_b": "two", "label": 1.0 + n} for n in range(4)
+    ])  # fmt: skip
     given = {
         name: str(tmp_path / value) if isinstance(value, str) else value
         for name, value in changed.items()
@@ -121,6 +133,18 @@ def test_wrong_sets_are_refused(
     with pytest.raises(InputError, match=message):
         train(pairs, tmp_path / "run", replace(options, **given))
     assert not (tmp_path / "run").exists()
+
+
+def test_pairs_that_cannot_be_split_are_trained_on_with_a_set_that_chooses(
+    pairs: str, tmp_path: Path, options: ScorerOptions
+) -> None:
+    one = [{**row, "text_a": "the same"} for row in rows(12)]
+    for n, row in enumerate(one):
+        row["text_b"] = f"{row['text_b']} {n}"
+    file = str(write_rows(tmp_path / "one.jsonl", one))
+    with pytest.raises(InputError, match="12 pairs of 1 first texts are too few"):
+        train(file, tmp_path / "run", options)
+    assert train(file, tmp_path / "run", replace(options, dev=pairs)).seeds
 
 
 def test_a_set_of_another_task_is_trained_on_first(

@@ -45,7 +45,7 @@ MEASURES = {
 _VALIDATION_BATCH = 64
 # Fewer validation rows choose the weights by chance, and early weights are worse than the last:
 # benchmarks/augment_defaults.py. Seeds are chosen by few rows too: none is worse beforehand.
-_ENOUGH = 100
+ENOUGH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def fine_tune(
     measure, select_best = None, False
     if validation is not None and len(validation):
         measure = _measure(classifier, validation, bfloat16=bfloat16)
-        select_best = len(validation) >= _ENOUGH
+        select_best = len(validation) >= ENOUGH
     # One command may train a student, its baseline and a teacher, each with several seeds.
     what = "steps" if folder is None else f"steps of {folder.parent.parent.name}, {folder.name}"
     history = train_model(

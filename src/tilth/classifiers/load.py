@@ -157,7 +157,10 @@ def _training_sets(
     _require_two_labels(rows, sources.train)
     if len(validation):
         return rows, validation
-    log.warning("no label has five rows: there is no validation split, the last weights are kept")
+    log.warning(
+        "no label has five rows that share no text or origin: there is no validation split, the "
+        "last weights are kept"
+    )
     return rows, None
 
 

@@ -133,7 +133,8 @@ def nli_triples(table: pa.Table, where: str) -> pa.Table:
     feature = rows.features["label"]
     labels = rows["label"][:]
     if isinstance(feature, ClassLabel):
-        labels = [feature.names[label] if (label or 0) >= 0 else None for label in labels]
+        names = dict(enumerate(feature.names))
+        labels = [names.get(label) for label in labels]  # a missing one is null or -1
     of: dict[str, dict[str, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
     for premise, hypothesis, label in zip(
         rows["premise"][:], rows["hypothesis"][:], labels, strict=True

@@ -42,12 +42,12 @@ class TrainingPairs:
 
     Attributes:
         validation: pairs that choose the checkpoint.
-        written: number of validation pairs that a model wrote.
+        written: whether a model wrote each validation pair; None: none. # (pairs,)
     """
 
     train: Dataset
     validation: Dataset
-    written: int = 0
+    written: NDArray[np.bool_] | None = None
 
     def all_rows(self) -> Dataset:
         """Return both parts, since the validation part also influenced the encoder."""
@@ -63,7 +63,11 @@ class TrainingPairs:
 
 
 def read_pairs(
-    source: str | Path | Dataset | DatasetDict, *, seed: int = 0, highest: float = 1.0
+    source: str | Path | Dataset | DatasetDict,
+    *,
+    seed: int = 0,
+    highest: float = 1.0,
+    split: bool = True,
 ) -> TrainingPairs:
     """Read and check graded pairs.
 
@@ -75,6 +79,7 @@ def read_pairs(
             a run that holds one, a labelled file, a hub data set. Columns text_a, text_b and
             label (or sentence1, sentence2 and score).
         highest: labels are from 0 to this.
+        split: hold pairs out of a set without a validation part.
     """
     splits = _splits(source)
     where = f"{source}: " if isinstance(source, str | Path) else ""
@@ -82,8 +87,10 @@ def read_pairs(
         train = _checked(splits[_TRAIN], _TRAIN, highest)
         if len(splits.get(_VALIDATION, ())):
             held = _checked(splits[_VALIDATION], _VALIDATION, highest)
-            return TrainingPairs(_kept(train), _kept(held), int(written_by_model(held.table).sum()))
-        return _split(train, seed)
+            return TrainingPairs(_kept(train), _kept(held), written_by_model(held.table))
+        return (
+            _split(train, seed) if split else TrainingPairs(_kept(train), _kept(train).select([]))
+        )
     except InputError as error:
         raise InputError(f"{where}{error}") from error
 
@@ -182,7 +189,7 @@ def _split(labelled: LabelledTable, seed: int) -> TrainingPairs:
         )
     if share > _SHARES[0]:
         log.warning("few pairs: %d of %d choose the checkpoint", chosen.sum(), len(labelled))
-    written = int(written_by_model(labelled.table)[chosen].sum())
+    written = written_by_model(labelled.table)[chosen]
     return TrainingPairs(_kept(labelled, ~chosen), _kept(labelled, chosen), written)
 
 

@@ -54,12 +54,10 @@ def find_overlap(training: Rows, sets: Iterable[StsSet]) -> dict[str, Overlap]:
     return index.found
 
 
-def without_overlap(rows: Dataset, sets: Iterable[StsSet]) -> Dataset:
-    """Drop the training rows that hold a sentence of an evaluation set."""
+def apart(rows: Dataset, sets: Iterable[StsSet]) -> list[int]:
+    """Return the training rows that hold no sentence of an evaluation set."""
     index = _Index(sets)
-    return rows.select([
-        row for row, texts in enumerate(_texts_of_rows(rows)) if not index.count(texts)
-    ])  # fmt: skip
+    return [row for row, texts in enumerate(_texts_of_rows(rows)) if not index.count(texts)]
 
 
 def untouched(sts: StsSet, overlap: Overlap) -> NDArray[np.bool_]:

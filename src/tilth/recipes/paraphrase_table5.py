@@ -224,7 +224,7 @@ def _measured(
         scores = recorded_scores(
             steps.at(step),
             {"base": scale.base, "first": dict(scale.first), **scale.training, "seed": seed},
-            {**learnt, **{task.name: task.train for task in parts}},
+            {**learnt, **{name: rows for task in parts for name, rows in task.sets.items()}},
             [partial(_trained_on, task, steps, rows, first, seed) for task in parts],
         )
         shutil.rmtree(first, ignore_errors=True)

@@ -17,7 +17,7 @@ from tilth.classifiers.settings import Finetuning
 from tilth.data.examples import Examples, read_examples
 from tilth.errors import InputError
 from tilth.evaluate.glue import TASKS, accuracy, glue_scores
-from tilth.models.classifier import new_classifier
+from tilth.models.classifier import fingerprint_classifier, new_classifier
 from tilth.paraphrase.settings import MIN_MEANING, RewriteSettings
 from tilth.recipes.paraphrase import PART
 from tilth.runs import Run
@@ -43,6 +43,12 @@ class TaskParts:
     train: LabeledExamples
     held: LabeledExamples | None
     test: LabeledExamples
+
+    @property
+    def sets(self) -> dict[str, LabeledExamples]:
+        """All rows, by the names of what they are for."""
+        held = {} if self.held is None else {f"{self.name} held": self.held}
+        return {self.name: self.train, **held, f"{self.name} test": self.test}
 
     @property
     def metric(self) -> str:
@@ -175,13 +181,21 @@ def recorded_scores(
     """Run the missing trainings of a step and return the scores of all.
 
     Args:
-        settings: decide the result, with the rows; others start another run.
+        settings: decide the result, with the rows and the weights of their base; others start
+            another run.
     """
+    some = next(iter(rows.values()))
+    base = new_classifier(
+        str(settings["base"]), kind=some.kind, labels=some.labels, device="cpu"
+    )  # fmt: skip
     run = Run.open(
         folder,
         command="recipe train",
         settings=dict(settings),
-        fingerprints={name: some.fingerprint() for name, some in rows.items()},
+        fingerprints={
+            "weights of the base": fingerprint_classifier(base),
+            **{name: some.fingerprint() for name, some in rows.items()},
+        },
         parts=len(trainings),
     )
     with run:

@@ -42,7 +42,9 @@ folder; without tilth:
 import numpy as np, onnxruntime
 from tokenizers import Tokenizer
 
-encoded = Tokenizer.from_file("tokenizer.json").encode("A text.")
+tokenizer = Tokenizer.from_file("tokenizer.json")
+tokenizer.enable_truncation({longest})
+encoded = tokenizer.encode("A text.")
 given = {{
     "input_ids": encoded.ids,
     "attention_mask": encoded.attention_mask,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
+from tilth.classifiers.finetune import ENOUGH
 from tilth.classifiers.load import TaskSources, check_disjoint, read_training_sets, repeat_count
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.classifiers.train import train_first, train_on_sources
@@ -82,6 +83,10 @@ class _Job:
     baseline: bool
     bootstrap: int
     first: str | None
+
+    def flatters(self, rows: int) -> list[str]:
+        """Return a note where so many validation rows, which are measured on, chose the weights."""
+        return [_FLATTERS] if rows >= ENOUGH or self.settings.seeds > 1 else []
 
     def compare(
         self, systems: Sequence[System], rows: LabeledExamples, data: Source, **columns: Any
@@ -167,12 +172,16 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
     test, validation = sources.test, sources.validation
     columns: dict[str, Any] = {"text": sources.text, "label": sources.label}
     notes, learnt = [], []
-    read = [one for one in (source, sources.labelled) if one is not None]
+    trained_on: list[tuple[Source, Examples]] = []
     if validation is not None or test is not None:  # else there is nothing to compare them with
+        read = [one for one in (source, sources.labelled) if one is not None]
         learnt = [read_examples(one, **columns) for one in read]
+        trained_on = list(zip(read, learnt, strict=True))
+        if job.first is not None:
+            trained_on.append((job.first, read_examples(job.first)))
 
     def check_apart(name: str, held: Source, rows: Examples) -> None:
-        for where, one in zip(read, learnt, strict=True):
+        for where, one in trained_on:
             check_disjoint(name, held, rows.texts, "training", where, one.texts)
 
     chosen = None
@@ -206,7 +215,7 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
         written = 0 if held.written is None else int(held.written.sum())
         tested = {"on": "validation", "data": source, "generated": written}
         tested |= job.compare(systems, rows, _examples_of(held))
-        notes.append(_FLATTERS)
+        notes += job.flatters(len(held))
     about = {"source": source, "base": settings.base, "loss": settings.loss}
     return _finish(out, about, tested, notes)
 
@@ -261,7 +270,7 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
     elif chosen is not None:
         tested = {"on": "validation", "data": folder}
         tested |= job.compare(systems, truth, chosen, text=run.text, label=run.label, split="train")
-        notes.append(_FLATTERS)
+        notes += job.flatters(len(chosen))
     about = {
         "source": folder, "start": run.start, "base": settings.base, "loss": settings.loss,
         "with_labelled": job.with_labelled, "baseline": longer,

@@ -12,7 +12,7 @@ from tilth.encoders.bi_encoder import train_encoder
 from tilth.encoders.graded_pairs import TrainingPairs, read_pairs
 from tilth.encoders.train import SCORES
 from tilth.errors import InputError
-from tilth.evaluate.overlap import without_overlap
+from tilth.evaluate.overlap import apart
 from tilth.evaluate.sts import check_sets, most_wrong_pairs, summarise_sts
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.files import atomic_write
@@ -100,7 +100,8 @@ def train_and_measure(
         parts.splits() if options.drop_overlap else source, base, out,
         device=device, overwrite=overwrite, quiet=quiet, **asdict(training),
     )  # fmt: skip
-    validated = {"rows": len(parts.validation), "generated": parts.written}
+    written = 0 if parts.written is None else int(parts.written.sum())
+    validated = {"rows": len(parts.validation), "generated": written}
     curve = curve_of(out, f"validation{generated_words(validated)}")
     scores: dict[str, Scores] = {}
     wrong: list[dict[str, Any]] = []
@@ -174,10 +175,11 @@ def _warnings(scores: Mapping[str, Scores]) -> list[str]:
 
 def drop_shared(parts: TrainingPairs, found: Sequence[StsSet]) -> TrainingPairs:
     """Leave out the pairs that hold a sentence of a set; refuse sets that leave a part empty."""
-    validation = without_overlap(parts.validation, found)
+    kept = apart(parts.validation, found)
     left = TrainingPairs(
-        without_overlap(parts.train, found), validation, min(parts.written, len(validation))
-    )
+        parts.train.select(apart(parts.train, found)), parts.validation.select(kept),
+        None if parts.written is None else parts.written[kept],
+    )  # fmt: skip
     for name, rows in (("training", left.train), ("validation", left.validation)):
         if not len(rows):
             raise InputError(

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilth.classifiers.examples import LabeledExamples
+from tilth.classifiers.load import check_disjoint
 from tilth.classifiers.settings import ClassifierTraining
 from tilth.classifiers.train import train_first, train_on_examples
+from tilth.data.examples import read_examples
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs, read_pairs
-from tilth.errors import InputError, TilthError
+from tilth.errors import TilthError
 from tilth.files import atomic_write
 from tilth.metrics.correlation import bootstrap_spearman, pearson, spearman
 from tilth.metrics.significance import RESAMPLES
@@ -71,15 +73,20 @@ def train_scorer(
     training = options.training
     read = filter(None, (options.dev, options.test, options.first))
     refuse_inside(out, pairs, *read, named=[options.base])
-    parts = read_pairs(pairs, seed=training.seed, highest=options.highest)
-    held = parts.validation
-    train = parts.train
+    parts = read_pairs(
+        pairs, seed=training.seed, highest=options.highest, split=options.dev is None
+    )
+    held, train, test = parts.validation, parts.train, None
+    known = {"training": (pairs, _pairs_of(parts.all_rows()))}
+    if options.first is not None:
+        known["first"] = (options.first, list(read_examples(options.first).texts))
     if options.dev is not None:
         train, held = parts.all_rows(), read_dev_pairs(options.dev, highest=options.highest)
-    test = None
+        _check_apart("validation", options.dev, held, known)
+        known["validation"] = (options.dev, _pairs_of(held))
     if options.test is not None:
         test = read_dev_pairs(options.test, highest=options.highest)
-        refuse_equal(options.test, test, parts.all_rows())
+        _check_apart("test", options.test, test, known)
     settings = ClassifierTraining(
         options.base, training, seeds=options.seeds, device=device, overwrite=overwrite,
         quiet=quiet,
@@ -104,11 +111,16 @@ def train_scorer(
     return result
 
 
-def refuse_equal(name: str, test: Dataset, train: Dataset) -> None:
-    """Refuse test pairs that are all among the training pairs."""
-    known = set(zip(train[TEXT_A][:], train[TEXT_B][:], strict=True))
-    if all(pair in known for pair in zip(test[TEXT_A][:], test[TEXT_B][:], strict=True)):
-        raise InputError(f"{name}: every test pair is a training pair: give other pairs")
+def _check_apart(
+    name: str, source: str, rows: Dataset, known: dict[str, tuple[str, list[tuple[str, ...]]]]
+) -> None:
+    """Refuse pairs that equal another set; warn where they share some."""
+    for other, (where, pairs) in known.items():
+        check_disjoint(name, source, _pairs_of(rows), other, where, pairs)
+
+
+def _pairs_of(rows: Dataset) -> list[tuple[str, ...]]:
+    return list(zip(rows[TEXT_A][:], rows[TEXT_B][:], strict=True))
 
 
 def _rows(pairs: Dataset, options: ScorerOptions) -> LabeledExamples:
