@@ -518,6 +518,6 @@ def test_a_first_set_is_not_for_runs(made: Made, tmp_path: Path) -> None:
 
 def test_a_test_set_that_was_trained_on_first_is_refused(made: Made, tmp_path: Path) -> None:
     file, test = write_rows(tmp_path / "train.jsonl", ROWS["class"](60, seed=2)), made.test("class")
-    with pytest.raises(InputError, match="every text of the test set is in the training set"):
+    with pytest.raises(InputError, match="every text of the test set is in the first set"):
         train(made, file, out=tmp_path / "out", test=test, first=test)
     assert not (tmp_path / "out").exists()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NamedTexts: TypeAlias = tuple[str, Source, Sequence[tuple[str, ...]]]  # of a set: name, source
 _TRAIN, _VALIDATION, _TEST = "train", "validation", "test"
 TEST, VALIDATION = "test set", "validation set"
 # Three epochs are about fifty over the labelled rows then, as many as the paper's few-shot ones.
@@ -332,14 +333,14 @@ def read_task(
         replace(sources, labelled=None), loaded, tags=examples.labels.kind == "tags", seed=seed,
         labels=None if labels is None else match_label_names(labels, examples.labels.classes),
     )  # fmt: skip
-    tested = None
+    tested, learnt = None, ("training", train, examples.texts)
     if test is not None:
         tested = _read_test(sources, test, rows)
-        check_disjoint("test", test, tested.texts, "training", train, examples.texts)
+        check_disjoint("test", test, tested.texts, learnt)
         if validation is not None and chosen is not None:
-            check_disjoint("test", test, tested.texts, "validation", validation, chosen.texts)
+            check_disjoint("test", test, tested.texts, ("validation", validation, chosen.texts))
     if validation is not None and chosen is not None:
-        check_disjoint("validation", validation, chosen.texts, "training", train, examples.texts)
+        check_disjoint("validation", validation, chosen.texts, learnt)
     if chosen is not None:
         held = set(chosen.texts)
         examples = examples.select([
@@ -368,22 +369,21 @@ def check_disjoint(
     name: str,
     source: Source,
     texts: Sequence[tuple[str, ...]],
-    other_name: str,
-    other: Source,
-    known: Sequence[tuple[str, ...]],
+    *others: NamedTexts,
 ) -> None:
-    """Refuse a set that equals another one; warn where they share texts."""
-    shared = sum(map(set(known).__contains__, texts))
-    if _file(source) == _file(other) is not None or shared == len(texts):
-        raise InputError(
-            f"{_named(source)}every text of the {name} set is in the {other_name} set "
-            f"({_named(other)[:-2]}): give texts that nothing else is done with"
-        )
-    if shared:
-        log.warning(
-            "%s%s of %s texts of the %s set are in the %s set too: scores on it flatter",
-            _named(source), f"{shared:,}", f"{len(texts):,}", name, other_name,
-        )  # fmt: skip
+    """Refuse a set that equals one of others; warn where they share texts."""
+    for other_name, other, known in others:
+        shared = sum(map(set(known).__contains__, texts))
+        if _file(source) == _file(other) is not None or shared == len(texts):
+            raise InputError(
+                f"{_named(source)}every text of the {name} set is in the {other_name} set "
+                f"({_named(other)[:-2]}): give texts that nothing else is done with"
+            )
+        if shared:
+            log.warning(
+                "%s%s of %s texts of the %s set are in the %s set too: scores on it flatter",
+                _named(source), f"{shared:,}", f"{len(texts):,}", name, other_name,
+            )  # fmt: skip
 
 
 def _file(source: Any) -> Path | None:

@@ -12,10 +12,16 @@ import numpy as np
 
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.finetune import ENOUGH
-from tilth.classifiers.load import TaskSources, check_disjoint, read_training_sets, repeat_count
+from tilth.classifiers.load import (
+    NamedTexts,
+    TaskSources,
+    check_disjoint,
+    read_training_sets,
+    repeat_count,
+)
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.classifiers.train import train_first, train_on_sources
-from tilth.data.examples import Examples, Source, open_rows, read_examples
+from tilth.data.examples import Source, open_rows, read_examples
 from tilth.data.normalize import normalize_text
 from tilth.data.split import written_by_model
 from tilth.errors import InputError
@@ -172,27 +178,22 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
     test, validation = sources.test, sources.validation
     columns: dict[str, Any] = {"text": sources.text, "label": sources.label}
     notes, learnt = [], []
-    trained_on: list[tuple[Source, Examples]] = []
+    trained_on: list[NamedTexts] = []
     if validation is not None or test is not None:  # else there is nothing to compare them with
         read = [one for one in (source, sources.labelled) if one is not None]
         learnt = [read_examples(one, **columns) for one in read]
-        trained_on = list(zip(read, learnt, strict=True))
+        trained_on = [
+            ("training", where, one.texts) for where, one in zip(read, learnt, strict=True)
+        ]
         if job.first is not None:
-            trained_on.append((job.first, read_examples(job.first)))
-
-    def check_apart(name: str, held: Source, rows: Examples) -> None:
-        for where, one in trained_on:
-            check_disjoint(name, held, rows.texts, "training", where, one.texts)
-
-    chosen = None
+            trained_on.append(("first", job.first, read_examples(job.first).texts))
     if validation is not None:
         chosen = read_examples(validation, split="validation", **columns)
-        check_apart("validation", validation, chosen)
+        check_disjoint("validation", validation, chosen.texts, *trained_on)
+        trained_on.append(("validation", validation, chosen.texts))
     if test is not None:
         examples = read_examples(test, split="test", **columns)
-        check_apart("test", test, examples)
-        if chosen is not None:
-            check_disjoint("test", test, examples.texts, "validation", validation, chosen.texts)
+        check_disjoint("test", test, examples.texts, *trained_on)
         found_labels = [one.labels for one in learnt if one.labels is not None]
         names = [str(name) for one in found_labels for name in one.classes]
         refuse_other_labels(found_labels[0].kind, names, source, str(test), examples)
@@ -235,9 +236,10 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
         own: dict[str, tuple[Source, Dataset]] = {"labelled": (folder, run.labelled)}
         if chosen is not None:
             own["validation"] = (sources.validation or folder, chosen)
-        for name, (where, rows) in own.items():
-            texts = [(text,) for text in texts_of(rows, run.text)]
-            check_disjoint("test", data, examples.texts, name, where, texts)
+        check_disjoint("test", data, examples.texts, *(
+            (name, where, [(text,) for text in texts_of(rows, run.text)])
+            for name, (where, rows) in own.items()
+        ))  # fmt: skip
         known = map(normalize_text, texts_of(run.labelled, run.text))
         notes += _shared_note(shared(examples, known), len(examples), "labelled rows")
         run = run.without(examples.sentences)

@@ -157,12 +157,10 @@ def _train(
         sources, labels = sources_of(run, chosen, settings.loss), run.labels
     elif sources.validation is not None:
         chosen = sources.read(sources.validation, "validation")
-        for source in (sources.train, sources.labelled):
-            if source is not None:
-                learnt = sources.read(source, "train").texts
-                check_disjoint(
-                    "validation", sources.validation, chosen.texts, "training", source, learnt
-                )
+        check_disjoint("validation", sources.validation, chosen.texts, *(
+            ("training", source, sources.read(source, "train").texts)
+            for source in (sources.train, sources.labelled) if source is not None
+        ))  # fmt: skip
     return train_on_sources(sources, settings, out, tags=tags, labels=labels)
 
 
@@ -178,8 +176,9 @@ def with_validation(
         return run, run.validation, columns
     rows = read_examples(sources.validation, split="validation", **columns)
     labelled = [(text,) for text in texts_of(run.labelled, run.text)]
-    check_disjoint("validation", sources.validation, rows.texts, "labelled", str(run.folder),
-                   labelled)  # fmt: skip
+    check_disjoint(
+        "validation", sources.validation, rows.texts, ("labelled", str(run.folder), labelled)
+    )
     return run.without(rows.sentences), columns_of_run(run, rows), columns
 
 

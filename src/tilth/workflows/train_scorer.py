@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.load import check_disjoint
+from tilth.classifiers.load import NamedTexts, check_disjoint
 from tilth.classifiers.settings import ClassifierTraining
 from tilth.classifiers.train import train_first, train_on_examples
 from tilth.data.examples import read_examples
@@ -77,16 +77,16 @@ def train_scorer(
         pairs, seed=training.seed, highest=options.highest, split=options.dev is None
     )
     held, train, test = parts.validation, parts.train, None
-    known = {"training": (pairs, _pairs_of(parts.all_rows()))}
+    known: list[NamedTexts] = [("training", pairs, _pairs_of(parts.all_rows()))]
     if options.first is not None:
-        known["first"] = (options.first, list(read_examples(options.first).texts))
+        known.append(("first", options.first, read_examples(options.first).texts))
     if options.dev is not None:
         train, held = parts.all_rows(), read_dev_pairs(options.dev, highest=options.highest)
-        _check_apart("validation", options.dev, held, known)
-        known["validation"] = (options.dev, _pairs_of(held))
+        check_disjoint("validation", options.dev, _pairs_of(held), *known)
+        known.append(("validation", options.dev, _pairs_of(held)))
     if options.test is not None:
         test = read_dev_pairs(options.test, highest=options.highest)
-        _check_apart("test", options.test, test, known)
+        check_disjoint("test", options.test, _pairs_of(test), *known)
     settings = ClassifierTraining(
         options.base, training, seeds=options.seeds, device=device, overwrite=overwrite,
         quiet=quiet,
@@ -109,14 +109,6 @@ def train_scorer(
     text = json.dumps({**found, **added}, indent=2) + "\n"
     atomic_write(out / RESULTS, lambda file: file.write(text.encode()))
     return result
-
-
-def _check_apart(
-    name: str, source: str, rows: Dataset, known: dict[str, tuple[str, list[tuple[str, ...]]]]
-) -> None:
-    """Refuse pairs that equal another set; warn where they share some."""
-    for other, (where, pairs) in known.items():
-        check_disjoint(name, source, _pairs_of(rows), other, where, pairs)
 
 
 def _pairs_of(rows: Dataset) -> list[tuple[str, ...]]:

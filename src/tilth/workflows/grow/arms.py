@@ -25,6 +25,7 @@ from tilth.encoders.label_contrast import train_label_contrast
 from tilth.encoders.setfit import train_setfit
 from tilth.models.classifier import Classifier, new_classifier
 from tilth.models.encoder import load_encoder
+from tilth.models.pretrained import silence_transformers
 from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.workflows.baselines import fit_baseline
 from tilth.workflows.grow.heads import Heads
@@ -413,7 +414,7 @@ def _tuned_on(model: Classifier, rows: Extra) -> Grown:
 
 def headed(encoder: SentenceTransformer, labels: list[str], device: str) -> Classifier:
     """Return a sentence encoder as a classifier with a new head."""
-    with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tilth-") as folder, silence_transformers():
         encoder.save(folder, create_model_card=False)
         return new_classifier(folder, kind="class", labels=labels, device=device)
 

@@ -74,11 +74,10 @@ def read_similarity(sources: GrowSources) -> SimilarityTask:
         place = getattr(sources, name)
         if place is not None:
             found[name] = _read(place)
-            for other in list(found)[:-1]:
-                check_disjoint(
-                    name, place, found[name].texts, other, getattr(sources, other),
-                    found[other].texts,
-                )  # fmt: skip
+            check_disjoint(name, place, found[name].texts, *(
+                (other, getattr(sources, other), found[other].texts)
+                for other in found if other != name
+            ))  # fmt: skip
     rows = found.get("train", LabeledExamples("class", [LABEL], [], None, _targets([])))
     held = {pair for name in ("validation", "test") if name in found for pair in found[name].texts}
     kept = [row for row, pair in enumerate(rows.texts) if pair not in held]

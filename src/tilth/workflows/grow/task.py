@@ -104,8 +104,9 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
         place = getattr(sources, name)
         if place is not None:
             found = labeled_examples(_single(named, place, name), labels)
-            for other, where, texts in known:
-                check_disjoint(name, place, found.texts, other, str(where), texts.texts)
+            check_disjoint(name, place, found.texts, *(
+                (other, str(where), rows.texts) for other, where, rows in known
+            ))  # fmt: skip
             known.append((name, place, found))
             others[name] = found
     if examples is not None:
