@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilth.data import DatasetWriter, load_folder, read_rows, read_texts
 from tilth.data.examples import open_rows, read_examples
 from tilth.data.formats import split_of
-from tilth.data.parquet import parquet_tables
+from tilth.data.parquet import class_names, parquet_tables
 from tilth.errors import InputError, TilthError
 
 
@@ -56,6 +56,23 @@ def test_each_format_plain_and_gz(tmp_path: Path, name: str, ending: str) -> Non
 def test_parquet_without_columns_is_read(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}).select([]), tmp_path / "a.parquet")
     assert not any(table.num_columns for table in parquet_tables(tmp_path / "a.parquet"))
+
+
+def test_class_numbers_of_parquet_have_their_names(tmp_path: Path) -> None:
+    names, tags = ["bad", "good"], ["O", "B-x"]
+    rows = {"text": ["a", "b", "c"], "label": [1, 0, -1], "tags": [[0, 1], [0], []], "n": [1, 2, 3]}
+    features = Features({
+        "text": Value("string"), "label": ClassLabel(names=names),
+        "tags": List(ClassLabel(names=tags)), "n": Value("int64"),
+    })  # fmt: skip
+    Dataset.from_dict(rows, features).to_parquet(tmp_path / "a.parquet")
+    found = read_rows(tmp_path / "a.parquet")
+    assert found["label"][:] == ["good", "bad", None]
+    assert found["tags"][:] == [["O", "B-x"], ["O"], []]
+    assert found["n"][:] == [1, 2, 3]
+    for about in (b"no JSON", b'{"info": []}', b'{"info": {"features": {"label": 3}}}'):
+        table = pa.table({"label": [0]}).replace_schema_metadata({b"huggingface": about})
+        assert class_names(table.schema) == {}
 
 
 def test_parquet(tmp_path: Path) -> None:

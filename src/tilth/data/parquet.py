@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,18 +25,49 @@ _FEWEST_ROWS = 256
 def rows_of_parquet(
     path: Path, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (row number from 1, row) of a file."""
+    """Yield (row number from 1, row) of a file; class numbers that have names are named."""
     number = 0
     try:
+        named = class_names(pq.read_schema(path))
         for table in parquet_tables(path, columns):
             for row in table.to_pylist():
                 number += 1
-                yield number, row
+                yield number, row | {
+                    name: _class_of(row[name], names)
+                    for name, names in named.items() if name in row
+                }  # fmt: skip
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
             f"{path}: row {number + 1}: no readable Parquet ({reason}): make the file again"
         ) from error
+
+
+def class_names(schema: pa.Schema) -> dict[str, list[str]]:
+    """Return the names of the classes of columns, as `datasets` writes them into a schema.
+
+    The columns hold numbers of classes, or lists of them.
+    """
+    try:
+        about = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"].items()
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}
+    found = {}
+    for name, feature in about:
+        inner = feature[0] if isinstance(feature, list) and feature else feature
+        inner = inner.get("feature", inner) if isinstance(inner, dict) else None
+        if isinstance(inner, dict) and isinstance(inner.get("names"), list):
+            found[name] = [str(one) for one in inner["names"]]
+    return found
+
+
+def _class_of(value: Any, names: Sequence[str]) -> Any:
+    """Return the names of class numbers; of -1, which stands for none, null."""
+    if isinstance(value, list):
+        return [_class_of(one, names) for one in value]
+    if not isinstance(value, int) or value >= len(names):
+        return value
+    return names[value] if value >= 0 else None
 
 
 def parquet_tables(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 from tilth.data.examples import PAIRS, SINGLE, TOKENS
 from tilth.data.hashing import hash_of
 from tilth.data.labels import is_list
-from tilth.data.parquet import parquet_tables
+from tilth.data.parquet import class_names, parquet_tables
 from tilth.data.writer import DROP_REASON
 from tilth.metrics.scores import spans
 
@@ -73,13 +72,10 @@ def label_names(path: Path) -> list[str]:
         sets = sorted((path.parent.parent / "dataset").glob("*/*.parquet"))
         path = sets[0] if sets else path
     try:
-        about = (pq.read_schema(path).metadata or {}).get(b"huggingface", b"{}")
-        features = json.loads(about)["info"]["features"]
-        feature = next(features[name] for name in _LABELS if name in features)
-        inner = feature.get("feature") if isinstance(feature, dict) else feature[0]
-        return [str(name) for name in (inner or feature)["names"]]
-    except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, StopIteration):
+        found = class_names(pq.read_schema(path))
+    except (OSError, pa.ArrowException):
         return []
+    return next((found[name] for name in _LABELS if name in found), [])
 
 
 def text_columns(schema: pa.Schema) -> tuple[list[str], list[str]]:
