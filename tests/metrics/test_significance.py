@@ -1,6 +1,7 @@
 """Bootstrap, tests and intervals equal slow or independent ones, and cover what they say."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from tilth.errors import InputError
 from tilth.metrics import scores as metrics
 from tilth.metrics.significance import (
     UniqueRows,
+    _p_value,
     bootstrap_scores,
     check_resamples,
     compare_scores,
@@ -243,3 +245,16 @@ def test_the_variance_of_rows_is_that_of_all_tasks() -> None:
     found = gain_interval([still, moved], [np.zeros((2, 100)), np.vstack([1 - rows, rows]) * 0.5])
     alone = gain_interval([moved], [np.vstack([1 - rows, rows]) * 0.5])
     assert found.value - found.low == pytest.approx((alone.value - alone.low) / 2)
+
+
+def test_undefined_scores_are_no_evidence() -> None:
+    swapped = [np.array([np.nan] * 9 + [2.0])]
+    assert _p_value(1.0, swapped) == 1.0
+
+
+def test_one_test_row_has_no_interval() -> None:
+    one, two = np.array([[1.0], [0.0]]), np.array([[0.0], [0.0]])
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = gain_interval([one], [two])
+    assert (found.value, found.low, found.high) == (0.5, None, None)

@@ -188,6 +188,7 @@ def _p_value(value: float, by_chance: Sequence[Numbers]) -> float | None:
     if not by_chance or np.isnan(value):
         return None
     distances = np.abs(np.concatenate(by_chance))
+    distances = distances[~np.isnan(distances)]  # where a score was undefined
     farther = int((distances >= abs(value) - 1e-12).sum())  # equal but for rounding counts
     return (farther + 1) / (len(distances) + 1)
 
