@@ -27,7 +27,7 @@ def _least_gain(search: Search, best: Arm, over: Sequence[Arm]) -> tuple[str, In
 
 
 def simpler_ways(search: Search, best: Arm) -> list[str]:
-    """Return a note where a simpler arm would have done, or was better."""
+    """Return a note where a simpler arm may do, or was better."""
     if best.is_simple and best.is_saved:
         others = [arm for arm in search.arms if arm.is_simple and not arm.is_saved]
     else:
@@ -39,7 +39,7 @@ def simpler_ways(search: Search, best: Arm) -> list[str]:
         return [f"A simpler way is as good or better: {name}. The gain over it: {shown(gain)}."]
     if gain.low is None or gain.low <= 0:
         return [
-            f"A simpler way would have done: {name}. The gain over it may be chance: {shown(gain)}."
+            f"A simpler way may do: {name}. The gain over it may be chance: {shown(gain)}."
         ]
     if best.is_simple:
         return []
