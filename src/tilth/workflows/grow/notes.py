@@ -38,9 +38,7 @@ def simpler_ways(search: Search, best: Arm) -> list[str]:
     if gain.value <= 0:
         return [f"A simpler way is as good or better: {name}. The gain over it: {shown(gain)}."]
     if gain.low is None or gain.low <= 0:
-        return [
-            f"A simpler way may do: {name}. The gain over it may be chance: {shown(gain)}."
-        ]
+        return [f"A simpler way may do: {name}. The gain over it may be chance: {shown(gain)}."]
     if best.is_simple:
         return []
     return [f"The gain over the best simple way, {name}, is unlikely to be chance: {shown(gain)}."]
