@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from datasets import ClassLabel, Dataset
@@ -357,3 +358,17 @@ def test_a_wrong_dev_set_is_refused(base: str, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message):
             train_simcse(pairs(40), base, tmp_path, dev=dev, **QUICK)
     assert not (tmp_path / "run.json").exists()
+
+
+def test_a_static_encoder_is_trained_on_pairs(tmp_path: Path) -> None:
+    before = load_encoder("starter-static", device="cpu").encode(["red"])
+    found = train_simcse(
+        pairs(40),
+        "starter-static",
+        tmp_path / "run",
+        batch=8,
+        learning_rate=0.1,
+        device="cpu",
+        quiet=True,
+    )  # fmt: skip
+    assert not np.allclose(found.encode(["red"]), before)

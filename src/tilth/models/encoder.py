@@ -58,7 +58,7 @@ def load_encoder(
             of any transformers encoder, or a training run.
         pooling: of the token vectors: `mean`, `cls` (the first token's) or `max`. Default: as
             saved; `mean` for a plain transformers encoder.
-        max_length: tokens of a text; default: as saved.
+        max_length: tokens of a text; default: as saved. A static encoder reads all.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
 
     Raises:
@@ -256,6 +256,10 @@ def _set_pooling(encoder: SentenceTransformer, name: str, pooling: str | None) -
 
 
 def _set_max_length(encoder: SentenceTransformer, name: str, max_length: int) -> None:
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    if isinstance(encoder[0], StaticEmbedding):  # reads all tokens, and cannot be told otherwise
+        return
     limit = encoder.max_seq_length
     if max_length < 3 or (limit is not None and max_length > limit):
         raise InputError(
