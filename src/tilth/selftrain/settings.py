@@ -60,7 +60,9 @@ class Augmentation:
     count: Annotated[int | None, ROWS, "Rows wanted."] = None
     per_class: Annotated[int | None, ROWS, "Rows wanted of each class."] = None
     candidates: Annotated[
-        int | None, ROWS, "Sentences to retrieve and label; default: 2 for each wanted row, 2,000 at least."
+        int | None,
+        ROWS,
+        "Sentences to retrieve and label; default: 2 for each wanted row, at least 2,000.",
     ] = None
     # The paper's most confident sentences of each class are the best of a bank of billions; of one
     # of millions they are the plain cases, all alike (docs/augment.md): a draw is the default.
