@@ -27,7 +27,7 @@ from grow import WRITTEN, inputs
 from tilth.bank import Bank
 from tilth.errors import InputError
 from tilth.metrics.significance import Interval, mean_interval
-from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
+from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.workflows.baselines import STARTER
 from tilth.workflows.grow.arms import BY_DESCRIPTION, PLAIN, Arm, Bases, Teacher, Trainer, arms_of
 from tilth.workflows.grow.settings import GrowSources, Growth
@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--raw", help="a bank; default: 10,000 lines of each file of raw text")
     parser.add_argument("--without", default="", help="systems to leave out; ; between them")
     parser.add_argument("--model", help="language model that writes texts of sst2's labels")
-    parser.add_argument("--teacher", default=CONTRAST, choices=[CONTRAST, SETFIT, AVERAGE])
+    parser.add_argument("--teacher", default=CONTRAST, choices=[CONTRAST, SETFIT])
     parser.add_argument("--base", help="a sentence encoder, instead of the starter encoder")
     asked: Any = parser.parse_args()
     cells = asked.out / ("cells" if asked.teacher == CONTRAST else f"cells of {asked.teacher}")

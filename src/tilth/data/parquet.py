@@ -32,10 +32,10 @@ def rows_of_parquet(
         for table in parquet_tables(path, columns):
             for row in table.to_pylist():
                 number += 1
-                yield number, row | {
-                    name: _class_of(row[name], names)
-                    for name, names in named.items() if name in row
-                }  # fmt: skip
+                for name, names in named.items():
+                    if name in row:
+                        row[name] = _class_of(row[name], names)
+                yield number, row
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(

@@ -185,9 +185,7 @@ def recorded_scores(
             another run.
     """
     some = next(iter(rows.values()))
-    base = new_classifier(
-        str(settings["base"]), kind=some.kind, labels=some.labels, device="cpu"
-    )  # fmt: skip
+    base = new_classifier(str(settings["base"]), kind=some.kind, labels=some.labels, device="cpu")
     run = Run.open(
         folder,
         command="recipe train",
