@@ -28,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from unittest.mock import patch
 
 import faiss
 import numba
@@ -43,7 +44,8 @@ from tilth.bank.bank import DEFAULT_OVERSAMPLE
 from tilth.bank.ingest.documents import Block
 from tilth.bank.ingest.parts import sentences_of_documents
 from tilth.bank.manifest import Shard
-from tilth.bank.quantization import Quantizer, fit_quantizer
+from tilth.bank.quantization import Quantizer, Signs, fit_quantizer
+from tilth.bank.search import exact
 from tilth.bank.search.exact import find_candidates, rescore
 from tilth.bank.settings import FORMATS, core_count
 from tilth.bank.store import MappedShard
@@ -88,7 +90,7 @@ class Made:
         else:
             topics = self._topics[rng.integers(len(self._topics), size=rows)]
             vectors = (noise + 0.8 * topics + self._mean) * self._strength
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.ascontiguousarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
     def queries(self, count: int) -> Floats:
         """Return means of a few sentences and single ones, in turn."""
@@ -123,12 +125,15 @@ def prepare(
                 "scales.npy": codes.scales,
                 "fine.npy": codes.residual,
             }
+            if format_ == "int8":
+                signs = Signs.of(codes)
+                arrays |= {"signs.npy": signs.bits, "sign_scales.npy": signs.scales}
             widths = {}
             for name, array in arrays.items():
                 if array is not None:
                     np.save(place / name, array)
                     widths[name] = array.shape[1]
-            shard = Shard(place.name, len(chunk), 0, {})
+            shard = Shard(place.name, len(chunk), 0, dict.fromkeys(widths, (0, "")))
             shards.append(MappedShard(place, shard, number * SHARD, widths))
     return ids.numpy(), stored
 
@@ -181,6 +186,12 @@ def read_bandwidth(codes: list[NDArray[np.uint8]], rounds: int) -> float:
     return sum(code.nbytes for code in codes) / min(times[1:])
 
 
+def without_signs(side: Callable[..., object], *given: object, **options: object) -> None:
+    """Run a side as in a bank that holds no signs."""
+    with patch.object(exact, "_MOST_BY_SIGNS", -1.0):
+        side(*given, **options)
+
+
 def query(arguments: argparse.Namespace, folder: Path) -> None:  # noqa: ARG001 - as other parts
     """One query over a bank, step by step: milliseconds, and those of the processor."""
     bank = Bank.open(arguments.bank)
@@ -194,6 +205,9 @@ def query(arguments: argparse.Namespace, folder: Path) -> None:  # noqa: ARG001 
             "plain read of the codes": partial(read, codes, threads),
             "candidates, k = 10": partial(candidates, threads=threads),
             "Bank.search, k = 10": partial(bank.search, vector, 10, threads=threads),
+            "the same without signs": partial(
+                without_signs, bank.search, vector, 10, threads=threads
+            ),
             "Bank.search, k = 10,000": partial(bank.search, vector, 10_000, threads=threads),
         }
         if bank.quantizer.format == "int8":  # compact ones are encoded again, in Bank.search

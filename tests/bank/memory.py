@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilth.bank.quantization import Codes, Floats, Quantizer
+from tilth.bank.quantization import Codes, Floats, Quantizer, Signs
 
 
 @dataclass
@@ -16,25 +16,25 @@ class Shard:
     residual: np.ndarray | None
     first: int
     mask: np.ndarray | None = None
+    signs: Signs | None = None
 
     @property
     def sentences(self) -> int:
         return len(self.codes)
 
 
-def cut(codes: Codes, sizes: Sequence[int]) -> list[Any]:
+def cut(codes: Codes, sizes: Sequence[int], *, signs: bool = False) -> list[Any]:
     """Return the codes as shards of some sizes."""
     ends = np.cumsum(sizes).tolist()
     assert ends[-1] == len(codes.codes)
-    return [
-        Shard(
-            codes.codes[end - size : end],
-            codes.scales[end - size : end],
-            None if codes.residual is None else codes.residual[end - size : end],
-            end - size,
-        )
-        for size, end in zip(sizes, ends, strict=True)
-    ]
+    shards = []
+    for size, end in zip(sizes, ends, strict=True):
+        some = slice(end - size, end)
+        residual = None if codes.residual is None else codes.residual[some]
+        own = Codes(codes.codes[some], codes.scales[some], residual)
+        made = Signs.of(own) if signs else None
+        shards.append(Shard(own.codes, own.scales, residual, end - size, signs=made))
+    return shards
 
 
 def turned_codes(quantizer: Quantizer, codes: Codes) -> tuple[np.ndarray, np.ndarray]:

@@ -142,8 +142,10 @@ def watch(patch: pytest.MonkeyPatch) -> list[str]:
     real = search._pass
 
     def watched(*arguments: Any) -> Any:
-        piece, step = arguments[-2:]
-        passes.append("all" if piece == step else "sample")
+        _, _, _, _, piece, step, *signs = arguments
+        passes.append(
+            "sample" if piece < step else "signs" if signs != [None] * len(signs) else "all"
+        )
         return real(*arguments)
 
     patch.setattr(search, "_pass", watched)
@@ -225,6 +227,46 @@ def test_normally_the_sample_is_right(
             best,
         )
         assert passes == ["all"]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("sizes", [[13_000], [1] * 40 + [12_960], [1003] * 12 + [964]])
+def test_signs_leave_out_no_sentence_that_is_among_the_best(
+    sizes: list[int], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = watch(monkeypatch)
+    some = vectors(13_016, 200, seed=7)
+    some[200:240] = some[100]  # of equal ones the first stay
+    quantizer = fit_quantizer("int8", some)
+    codes, asked = quantizer.encode(some[:13_000]), some[13_000:]
+    asked[0] = some[100]
+    monkeypatch.setattr(search, "_ROWS_AT_ONCE", 3 * TILE)
+    monkeypatch.setattr(search, "_MOST_BY_SIGNS", 99.0)
+    for best in (1, 10, 40):
+        plain = find(cut(codes, sizes), quantizer, asked, best, threads=threads)
+        passes.clear()
+        shards = cut(codes, sizes, signs=True)
+        found = find(shards, quantizer, asked, best, threads=threads)
+        np.testing.assert_array_equal(found, plain)
+        assert passes == ["sample", "signs", "signs"]  # the second for the share, the last for all
+    # Some shards may have none, as in a bank that an earlier version began.
+    shards[0].signs = None
+    passes.clear()
+    np.testing.assert_array_equal(find(shards, quantizer, asked, 40, threads=threads), plain)
+    assert passes == ["sample", *(["signs"] * 2 if len(sizes) > 1 else ["all"])]
+    mask = np.random.default_rng(0).random(13_000) < 0.9
+
+    def chosen(shard: Any) -> np.ndarray:
+        return mask[shard.first : shard.first + shard.sentences]
+
+    for one in (cut(codes, sizes), shards):
+        found = find(one, quantizer, asked, 40, threads=threads, selected=chosen)
+        check(found, similarities(quantizer, codes, asked, many=False), 40, mask)
+    # Where the signs of too many sentences say that they may be among the best, all are read.
+    monkeypatch.setattr(search, "_MOST_BY_SIGNS", 0.0)
+    passes.clear()
+    np.testing.assert_array_equal(find(shards, quantizer, asked, 40, threads=threads), plain)
+    assert passes == ["sample", *(["signs"] if len(sizes) > 1 else []), "all"]
 
 
 @pytest.mark.parametrize("form", FORMATS)

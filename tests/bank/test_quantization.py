@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from tilth.bank import quantization
-from tilth.bank.quantization import Codes, Floats, Quantizer, fit_quantizer
+from tilth.bank.quantization import GROUP, Codes, Floats, Quantizer, Signs, fit_quantizer
 from tilth.bank.settings import FORMATS, LANES
 from tilth.errors import InputError, TilthError
 
@@ -48,7 +48,10 @@ def test_int8_is_off_by_half_a_step_and_by_a_sixteenth_of_it_with_fine_bits(dime
     assert codes.codes.shape[1] % LANES == 0
     assert (codes.scales.shape, codes.scales.dtype) == ((300, 1), np.float32)
     assert codes.codes.shape[1] + 4 == quantizer.bytes_scanned
-    assert quantizer.bytes_scanned + codes.residual.shape[1] == quantizer.bytes_stored
+    signs = Signs.of(codes)
+    more = (codes.residual[:296], signs.bits[: 296 // GROUP], signs.scales[:296])
+    stored = 296 * quantizer.bytes_scanned + sum(array.nbytes for array in more)
+    assert stored == 296 * quantizer.bytes_stored
     step = codes.scales.astype(np.float32)
     # Turning keeps lengths, so that errors may be looked at in the turned dimensions.
     coarse = (quantizer.decode(without_fine(codes)) - some) @ quantizer.rotation

@@ -10,6 +10,15 @@ from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 
+from tests.bank.test_quantization import vectors
+from tilth.bank.quantization import (
+    GROUP,
+    CodedQueries,
+    Codes,
+    SignQueries,
+    Signs,
+    fit_quantizer,
+)
 from tilth.bank.search import exact, scan
 from tilth.bank.search.exact import TILE
 from tilth.bank.search.scan import ROWS, gather
@@ -19,7 +28,7 @@ from tilth.bank.settings import LANES
 def test_cached_functions_use_compiled_code_of_their_own_file_alone() -> None:
     """Numba compiles a cached function again when its file changes, and looks at no other file."""
     compiled = [item for item in vars(scan).values() if isinstance(item, Dispatcher | _Intrinsic)]
-    assert len(compiled) == 14
+    assert len(compiled) == 18
     assert {item.__module__ for item in compiled} == {scan.__name__}
 
 
@@ -116,6 +125,65 @@ def test_a_sample_is_of_pieces_and_above_the_floor(piece: int, step: int) -> Non
         assert values[query, : counts[query]].tolist() == [row - 100 for row in wanted]
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    rows=st.integers(1, 2 * TILE + 13),
+    width=st.sampled_from([LANES, 5 * LANES, 256]),
+    queries=st.integers(1, 3),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 1000),
+)
+def test_rows_are_chosen_by_their_signs(
+    rows: int, width: int, queries: int, share: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(-127, 128, (rows, width)).astype(np.int8)
+    scales = rng.uniform(0.5, 1, (rows, 1)).astype(np.float32)
+    signs = Signs.of(Codes(codes.view(np.uint8), scales, None))
+    values = rng.integers(-(2**14), 2**14, (queries, width)).astype(np.int16)
+    coded = CodedQueries(values.astype(np.float32), values, np.zeros(queries, np.float32))
+    products = (values.astype(np.int64) @ codes.T.astype(np.int64)).astype(np.float32) * scales.T
+    least = np.quantile(products, share, axis=1).astype(np.float32)
+    for deviations in (0, 2):
+        asked = SignQueries.of(coded, least, deviations)
+        kept = buffers(queries, rows + TILE)
+        floors, picked = np.full(queries, -np.inf, np.float32), np.zeros(1, np.int64)
+        exact.scan_by_signs(
+            signs.bits, signs.scales, codes.view(np.uint8), scales, asked.planes, asked.shifts,
+            asked.least, values, 70, rows, floors, *kept, np.empty(rows + TILE, np.float32),
+            np.empty((queries, TILE), np.int32), np.zeros(2 * TILE, np.int64), picked,
+        )  # fmt: skip
+        bits = np.where(codes >= 0, 1, -1).astype(np.float32)
+        squares = (codes.astype(np.float32) ** 2).sum(1)
+        own = scales[:, 0] * squares / np.maximum(np.abs(codes.astype(np.float32)).sum(1), 1)
+        for query, value in enumerate(values.astype(np.float32)):
+            step = np.abs(value).max() / 7
+            estimates = own * (bits @ np.rint(value / step)) * step
+            room = deviations * np.sqrt(1 - 2 / np.pi) * np.linalg.norm(value) * own
+            ids = kept[1][query, : kept[2][query]] - 70
+            np.testing.assert_array_equal(kept[0][query, : len(ids)], products[query, ids])
+            edge = np.abs(estimates + room - least[query]) < 1e-3 * np.abs(room + 1).max()
+            wanted = np.flatnonzero((estimates + room >= least[query]) & ~edge)
+            np.testing.assert_array_equal(ids[~edge[ids]], wanted)
+        assert picked[0] == kept[2].sum()
+
+
+def test_an_estimate_by_signs_is_near_the_product() -> None:
+    some = vectors(5000, 256, seed=1)
+    quantizer = fit_quantizer("int8", some)
+    codes = quantizer.encode(some)
+    signs, coded = Signs.of(codes), quantizer.queries(some[:20])
+    groups = signs.bits.reshape(-1, 4, GROUP).transpose(0, 2, 1).reshape(-1, 4)[:5000]
+    bits = np.unpackbits(groups.view(np.uint8), axis=1, bitorder="little").astype(np.float32)
+    estimates = coded.rotated @ (2 * bits - 1).T * signs.scales.T + coded.offsets[:, None]
+    errors = estimates - some[:20] @ some.T
+    deviations = np.linalg.norm(coded.rotated, axis=1)[:, None] * signs.scales.T * 0.603
+    errors = (errors / deviations)[~np.eye(20, 5000, dtype=bool)]
+    assert abs(errors.mean()) < 0.05
+    assert 0.9 < errors.std() < 1.05
+    assert np.abs(errors).max() < 5.5
+
+
 BITS = (8, 4, 2)
 
 
@@ -136,7 +204,7 @@ def _of_twos(codes: Any, one: Any, two: Any) -> Any:
 
 @numba.njit
 def _of_rows(codes: Any, queries: Any, sums: Any) -> None:
-    scan.sums_of_two(codes, 0, queries, 0, sums)
+    scan.sums_of_two(codes, None, 0, queries, 0, sums)
 
 
 SUMS = {8: _of_bytes, 4: _of_fours, 2: _of_twos}

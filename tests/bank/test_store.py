@@ -123,7 +123,7 @@ def test_no_bank_a_later_one_and_one_that_is_not_finished(tmp_path: Path) -> Non
         Bank.open(tmp_path)
 
 
-FILES = [TEXT_FILE, "codes.npy", "scales.npy", "fine.npy"]
+FILES = [TEXT_FILE, "codes.npy", "scales.npy", "fine.npy", "signs.npy", "sign_scales.npy"]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -154,7 +154,7 @@ def test_damaged_files_are_named(folder: Path, name: str) -> None:
             np.save(file, array)
         (shard,) = Bank(folder, manifest).shards
         with pytest.raises(TilthError, match=f"{name}: .*run `tilth bank check`"):
-            _ = shard.table, shard.codes, shard.scales, shard.residual
+            _ = shard.table, shard.codes, shard.scales, shard.residual, shard.signs
 
 
 def test_a_codec_that_is_missing_altered_or_of_another_bank(folder: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_shard_is_there_whole_or_not_at_all(
     table, codes = a_shard()
     written = write_shard(tmp_path, "0000-00000", "of this", table, codes)
     assert (written.sentences, written.text_bytes) == (4, 16)
-    assert set(written.files) == {TEXT_FILE, "codes.npy", "scales.npy", "fine.npy"}
+    assert set(written.files) == set(FILES)
     assert read_shard(tmp_path, "0000-00000", "of this") == written
     assert read_shard(tmp_path, "0000-00000", "of that") is None
     assert read_shard(tmp_path, "0000-00001", "of this") is None

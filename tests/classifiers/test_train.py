@@ -39,6 +39,7 @@ def test_the_best_of_several_seeds_is_kept(base: str, tmp_path: Path) -> None:
     assert curve["step"] == [4, 8, 12]
     assert max(curve["score"]) == results["seeds"][2]["score"]
     assert not (tmp_path / "checkpoints").exists()
+    assert best.texts_per_input == 1
     assert are_same(train(base, None), best)
     alone = Finetuning(**{**{f: getattr(SETTINGS, f) for f in SETTINGS.__slots__},
                           "seed": results["best"]["seed"]})  # fmt: skip

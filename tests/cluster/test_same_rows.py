@@ -54,7 +54,7 @@ def paraphrase(folder: Path, **options: Any) -> Job:
     rows = [{"text": text, "label": number % 2} for number, text in enumerate(salads(40))]
     asked = RewriteSettings(min_meaning=0, n=2, beams=4, part_size=4)
     return lambda out, cluster: run_paraphrase(
-        rows, rewriter, asked, out, cluster=cluster, quiet=True
+        rows, lambda: rewriter, asked, out, cluster=cluster, quiet=True
     )
 
 

@@ -136,7 +136,7 @@ def test_rows_and_count_are_whole_numbers_from_one_on(llama: LM, wrong: Any) -> 
 
 
 def test_texts_for_an_input_are_not_asked_of_a_task_without_inputs(llama: LM) -> None:
-    with pytest.raises(InputError, match="without an input: leave per-input away"):
+    with pytest.raises(InputError, match="without an input: leave --per-input out"):
         tilth.generate("intents", llama, count=3, per_input=4)
     assert GenerateRequest(load_task("intents"), llama, GenerateSettings(per_input=1), count=3)
     assert GenerateRequest(

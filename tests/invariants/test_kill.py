@@ -63,7 +63,7 @@ def _paraphrase(folder: Path) -> Job:
     rewriter = Rewriter(load_seq2seq(str(base), device="cpu", precision="float32"), scorer)
     rows = [{"text": text.lower(), "label": number % 2} for number, text in enumerate(salads(40))]
     asked = RewriteSettings(min_meaning=50, n=2, beams=4, part_size=4)
-    return lambda out: run_paraphrase(rows, rewriter, asked, out, quiet=True)
+    return lambda out: run_paraphrase(rows, lambda: rewriter, asked, out, quiet=True)
 
 
 def _augment(folder: Path) -> Job:

@@ -288,8 +288,12 @@ def test_a_hub_name_without_a_network_is_one_line(
 @pytest.mark.parametrize("kind", ["seq2seq", "encoder", "masked", "classifier", "base"])
 def test_the_run_of_a_training_is_its_model(copy: Callable[[str], Path], kind: str) -> None:
     run = copy(kind).parent
-    (run / "run.json").write_text("{}")
-    refused(kind, run, "the run holds no trained model: name the run of a finished `tilth ")
+    about = {"settings": {}, "fingerprints": {}, "parts": 0, "resolved": {}}
+    (run / "run.json").write_text(json.dumps({"command": "curate", **about}))
+    refused(kind, run, "run of `tilth curate` holds no trained model: name the run of a finished")
+    for command in ("grow", "paraphrase train" if kind == "seq2seq" else "train classifier"):
+        (run / "run.json").write_text(json.dumps({"command": command, **about}))
+        refused(kind, run, f"this `tilth {command}` is not finished: run the same command again")
     (run / kind).rename(run / "model")
     assert not answer(kind, run)
 

@@ -53,7 +53,11 @@ def test_rows_that_cannot_be_rewritten_stand_in_dropped_with_their_reason(
 ) -> None:
     rewriter, _ = fake(unread)
     run_paraphrase(
-        ROWS, rewriter, RewriteSettings(wording=5, part_size=2), tmp_path / "run", quiet=True
+        ROWS,
+        lambda: rewriter,
+        RewriteSettings(wording=5, part_size=2),
+        tmp_path / "run",
+        quiet=True,
     )
     folder = str(tmp_path / "run" / "dataset")
     dropped = load_dataset(folder, "dropped", split="train")
@@ -149,7 +153,7 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_rows(fake: Fake, tmp_path
     rows = [{"text": f"Number {n} is odd.", "label": n % 2} for n in range(7)]
     rewriter, outputs = fake(write)
     asked = RewriteSettings(part_size=3)
-    whole = run_paraphrase(rows, rewriter, asked, tmp_path / "whole", quiet=True)
+    whole = run_paraphrase(rows, lambda: rewriter, asked, tmp_path / "whole", quiet=True)
 
     def stop(text: str, number: int) -> list[str]:
         if "5" in text:
@@ -158,10 +162,10 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_rows(fake: Fake, tmp_path
 
     outputs.write = stop
     with pytest.raises(KeyboardInterrupt):
-        run_paraphrase(rows, rewriter, asked, tmp_path / "run", quiet=True)
+        run_paraphrase(rows, lambda: rewriter, asked, tmp_path / "run", quiet=True)
     outputs.write = write
     outputs.calls.clear()
-    again = run_paraphrase(rows, rewriter, asked, tmp_path / "run", quiet=True)
+    again = run_paraphrase(rows, lambda: rewriter, asked, tmp_path / "run", quiet=True)
     assert again.to_list() == whole.to_list()
     assert "Number 1 is odd." not in [text for call in outputs.calls for text in call[1]]
 

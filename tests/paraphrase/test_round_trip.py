@@ -144,7 +144,7 @@ def test_a_set_goes_there_and_back_with_its_labels(
         {"text": "", "label": "empty"},
     ]  # fmt: skip
     settings = RewriteSettings(round_trip=True, originals=True)
-    found = run_paraphrase(rows, rewriter, settings, tmp_path, quiet=True).to_list()  # type: ignore[arg-type]
+    found = run_paraphrase(rows, lambda: rewriter, settings, tmp_path, quiet=True).to_list()  # type: ignore[arg-type]
     assert [(row["rewrite"], row["text"], row["label"]) for row in found] == [
         (0, "A dog ran. It barked.", "dog"),
         (1, "A dog ran. de en It barked. de en", "dog"),

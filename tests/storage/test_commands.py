@@ -30,7 +30,7 @@ def test_a_bank_is_built_extended_described_and_searched(memory: Any, static: st
     assert memory.find("/made/bank/adding") == []
     assert str(copies_folder()) not in "".join(one.stdout + one.stderr for one in said)
     other = error_of("bank", "build", "memory://raw/two.txt", "-o", bank, "-e", static, *how)
-    assert other.startswith(f"error: {bank}: holds a bank built of memory://raw/one.txt")
+    assert other.startswith(f"error: {bank}: this bank was built from memory://raw/one.txt")
     inside = error_of("bank", "build", "memory://raw", "-o", "memory://raw/bank", "-e", static)
     assert (
         inside

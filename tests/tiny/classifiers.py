@@ -19,6 +19,7 @@ class Fake:
     kind: str = "class"
     name: str = "fake"
     seed: int = 0
+    texts_per_input: int | None = None
     asked: list[Any] = field(default_factory=list)
 
     def probabilities(self, texts: Sequence[Any], **options: Any) -> np.ndarray:

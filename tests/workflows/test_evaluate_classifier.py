@@ -34,6 +34,7 @@ class Fixed:
     said: dict[str, Any]
     kind: str = "class"
     name: str = "fixed"
+    texts_per_input: int | None = None
 
     def probabilities(self, texts: Sequence[Any]) -> Any:
         return np.stack([self._row(self.said[text]) for (text,) in texts])

@@ -150,6 +150,27 @@ def test_pairs_and_named_columns(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one["confidence"][:], given.max(1))
 
 
+def test_a_model_of_pairs_reads_no_single_texts_and_the_reverse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [{"premise": a, "hypothesis": b} for a, b in zip(TEXTS, TEXTS[::-1], strict=True)]
+    monkeypatch.setattr(MODELS["class"], "texts_per_input", 1)
+    with pytest.raises(InputError, match="premise and hypothesis hold pairs, and 'class' reads si"):
+        predict("class", pairs, quiet=True)
+    assert len(predict("class", pairs, column="hypothesis", quiet=True)) == len(TEXTS)
+    monkeypatch.setattr(MODELS["class"], "texts_per_input", 2)
+    with pytest.raises(
+        InputError, match=r"single texts, and 'class' reads pairs: name two .*--col"
+    ):
+        predict("class", TEXTS, quiet=True)
+    assert len(predict("class", pairs, quiet=True)) == len(TEXTS)
+
+
+def test_a_wrong_column_is_said_before_the_model_is_loaded() -> None:
+    with pytest.raises(InputError, match="no column 'body': there are text"):
+        predict("no-such-model", TEXTS, column="body", quiet=True)
+
+
 def test_a_row_without_text_stays_and_has_no_prediction(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One.\n\n   \nTwo.\n" + "\n" * 20)
     results = predict_to_run(
@@ -240,7 +261,7 @@ def test_a_split_and_a_folder_of_files(tmp_path: Path) -> None:
     [
         ("class", [{"text": 3}], {}, "column 'text' holds int64: name one of texts with --column"),
         ("class", [{"tokens": ["a"]}], {}, "which column holds the texts"),
-        ("tags", [{"premise": "a", "hypothesis": "b"}], {}, "hold pairs, and 'tags' reads one"),
+        ("tags", [{"premise": "a", "hypothesis": "b"}], {}, "hold pairs, and 'tags' reads single"),
         ("tags", [{"a": ["x"]}], {"column": "b"}, "no column 'b': there are a"),
         ("class", [{"label": "a"}], {"column": "label"}, "'label' is in the way of a new one"),
         ("class", [], {}, "has no rows"),

@@ -178,8 +178,8 @@ def _check_sources(path: Path, sources: Sequence[RawSource]) -> None:
     names = tuple(source.name for source in sources)
     if names != manifest.built:
         raise RunMismatch(
-            f"{path}: holds a bank built of {some(manifest.built)}, {some(names)} asked: "
-            "`tilth bank add` adds to it, --overwrite builds anew, or choose another --out"
+            f"{path}: this bank was built from {some(manifest.built)}, not from {some(names)}: "
+            "`tilth bank add` adds sources, --overwrite builds anew, or choose another --out"
         )
     changed = [
         item.name for item in sources if not is_known(item, {manifest.sources.get(item.name, "")})

@@ -3,7 +3,8 @@
     BANK/
       bank.json            the manifest
       codec.safetensors    the quantizer
-      shards/NAME/         text.arrow, codes.npy, scales.npy and, of int8, fine.npy
+      shards/NAME/         text.arrow, codes.npy, scales.npy and, of int8, fine.npy, signs.npy,
+                           sign_scales.npy
       encoder/             only an encoder that was fitted on the bank's own sentences
       index/               an index, if one was made
       run.json, adding/    the job that builds or extends the bank; adding/ goes when it is done
@@ -91,7 +92,8 @@ class Manifest:
         """Columns of the arrays of a shard, by file."""
         int8 = -(-self.dimension // LANES) * LANES
         if self.format == "int8":
-            return {"codes.npy": int8, "scales.npy": 1, "fine.npy": int8 // 2}
+            signs = {"signs.npy": -(-int8 // 64) * 8, "sign_scales.npy": 1}
+            return {"codes.npy": int8, "scales.npy": 1, "fine.npy": int8 // 2, **signs}
         return {"codes.npy": self.fours // 2 + self.twos // 4, "scales.npy": 2}
 
     @property

@@ -31,6 +31,11 @@ _RESIDUAL_LEVELS = 16
 # Fits into the cache from step to step.
 _ROWS_AT_ONCE = 1024
 _LARGEST_INT32 = 2**31 - 1
+# Signs are compared by words, of a group of sentences at once.
+_WORD, GROUP = 64, 8
+_BITS = 4
+# A sum of signs is off by this share of the query's length, if values are normal: one deviation.
+_DEVIATION = np.float32(np.sqrt(1 - 2 / np.pi))
 # More vectors than these are worth the kernel.
 _MANY = 256
 # A 32-bit product of vectors of unit length is this close; of 15 million products the
@@ -123,7 +128,9 @@ class Quantizer:
     @property
     def bytes_stored(self) -> int:
         """Return the bytes on disk per vector."""
-        return self.bytes_scanned + (self.rotation.shape[1] // 2 if self.format == "int8" else 0)
+        width = self.rotation.shape[1]
+        more = width // 2 + -(-width // _WORD) * _WORD // 8 + 4  # residual, signs and their scale
+        return self.bytes_scanned + (more if self.format == "int8" else 0)
 
     def encode(self, vectors: Floats) -> Codes:
         """Quantize vectors.
@@ -239,6 +246,87 @@ class Quantizer:
             return cls(format, found["mean"], found["turn"], dims_4bit, dims_2bit)
         except (OSError, SafetensorError, KeyError) as error:
             raise TilthError(f"{path}: cannot be read ({error}): restore it from a copy") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """Signs of int8 codes: which sentences may be near is known from an eighth of the bytes.
+
+    Attributes:
+        bits: words of one bit per dimension, word by word of each group of GROUP sentences.
+            # (groups, words * GROUP)
+        scales: a sum of a query's values with these signs, times the scale, estimates their
+            product with the sentence without bias. # (sentences, 1)
+
+    Reference:
+        RaBitQ: Gao and Long 2024, arXiv:2405.12497, section 3.
+    """
+
+    bits: NDArray[np.uint64]
+    scales: Floats
+
+    @classmethod
+    def of(cls, codes: Codes) -> Signs:
+        """Return the signs of int8 codes."""
+        count, width = codes.codes.shape
+        words = -(-width // _WORD)
+        bits = np.zeros((-(-count // GROUP) * GROUP, words), np.uint64)
+        scales = np.empty((count, 1), np.float32)
+        for start in range(0, count, _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            some = codes.codes[rows].view(np.int8)
+            bits[rows][: len(some)] = _words(some >= 0)
+            values = some.astype(np.float32)
+            squares = np.einsum("rd,rd->r", values, values)
+            along = np.abs(values) @ np.ones(width, np.float32)
+            scales[rows, 0] = squares / np.maximum(along, 1) * codes.scales[rows, 0]
+        grouped = bits.reshape(-1, GROUP, words).transpose(0, 2, 1)
+        return cls(np.ascontiguousarray(grouped).reshape(len(grouped), -1), scales)
+
+
+def _words(bits: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """Return rows of bits as words, the first bit the lowest; more bits are 0."""
+    packed = np.packbits(bits, axis=-1, bitorder="little")
+    packed = np.pad(packed, [*[(0, 0)] * (bits.ndim - 1), (0, -packed.shape[-1] % 8)])
+    return packed.view("<u8").astype(np.uint64, copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SignQueries:
+    """Queries of four bits, to be compared with signs.
+
+    By its signs, a sentence may reach what is wanted if scale * (sum + shift) >= least.
+
+    Attributes:
+        planes: words of each bit of the values; the last bit stands for -8.
+            # (queries, words * bits)
+        shifts: float32. # (queries,)
+        least: float32. # (queries,)
+    """
+
+    planes: NDArray[np.uint64]
+    shifts: Floats
+    least: Floats
+
+    @classmethod
+    def of(cls, queries: CodedQueries, least: Floats, deviations: float) -> SignQueries:
+        """Code queries.
+
+        Args:
+            least: wanted products of `queries.values` and sentences. # (queries,)
+            deviations: standard deviations that an estimate may be too low by.
+        """
+        values = queries.values.astype(np.float32)
+        most = 2 ** (_BITS - 1) - 1
+        steps = np.maximum(np.abs(values).max(axis=1, initial=0), 1) / np.float32(most)
+        levels = np.rint(values / steps[:, None]).astype(np.int8)  # (queries, dimensions)
+        planes = _words((levels[:, None] >> np.arange(_BITS, dtype=np.int8)[:, None]) & 1 > 0)
+        lengths = np.linalg.norm(values, axis=1)
+        # With signs for bits, a sum is twice that of the set bits less that of all.
+        margins = np.float32(deviations) * _DEVIATION * lengths / steps
+        shifts = (margins - levels.sum(axis=1, dtype=np.int32)) / np.float32(2)
+        words = np.ascontiguousarray(planes.transpose(0, 2, 1)).reshape(len(values), -1)
+        return cls(words, shifts, least / (2 * steps))
 
 
 def fit_quantizer(format: Format, sample: Floats, *, seed: int = 0) -> Quantizer:  # noqa: A002

@@ -30,7 +30,7 @@ from tilth.bank.manifest import (
     from_json,
     read_manifest,
 )
-from tilth.bank.quantization import Codes, Quantizer
+from tilth.bank.quantization import GROUP, Codes, Quantizer, Signs
 from tilth.bank.settings import LANES
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, sync_folder
@@ -48,16 +48,16 @@ class MappedShard:
 
     def __init__(self, folder: Path, shard: Shard, first: int, widths: dict[str, int]) -> None:
         self.folder, self.first, self.sentences = folder, first, shard.sentences
-        self._widths = widths
+        self._widths, self._files = widths, shard.files
 
-    def _array(self, name: str, dtype: type, reading: int) -> NDArray[Any]:
+    def _array(self, name: str, dtype: type, reading: int, rows: int | None = None) -> NDArray[Any]:
         path = self.folder / name
         try:
             # Copy-on-write, though never written: torch takes no read-only arrays.
             found: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise TilthError(f"{path}: cannot be read ({error}): run `tilth bank check`") from error
-        if found.dtype != dtype or found.shape != (self.sentences, self._widths[name]):
+        if found.dtype != dtype or found.shape != (rows or self.sentences, self._widths[name]):
             raise TilthError(f"{path}: is not what was written: run `tilth bank check`")
         if isinstance(found.base, mmap.mmap):
             found.base.madvise(reading)  # read-ahead: half the time when cold
@@ -76,9 +76,20 @@ class MappedShard:
     @cached_property
     def residual(self) -> NDArray[np.uint8] | None:
         """Return residual bits for rescoring, (sentences, bytes); None for compact."""
-        if not (self.folder / "fine.npy").exists():
+        if "fine.npy" not in self._files:
             return None
         return self._array("fine.npy", np.uint8, mmap.MADV_RANDOM)
+
+    @cached_property
+    def signs(self) -> Signs | None:
+        """Return the signs of int8 codes; None for compact, and in banks of earlier versions."""
+        if "signs.npy" not in self._files:
+            return None
+        groups = -(-self.sentences // GROUP)
+        return Signs(
+            self._array("signs.npy", np.uint64, mmap.MADV_SEQUENTIAL, groups),
+            self._array("sign_scales.npy", np.float32, mmap.MADV_SEQUENTIAL),
+        )
 
     @cached_property
     def table(self) -> pa.Table:
@@ -237,7 +248,9 @@ def write_shard(folder: Path, name: str, made_of: str, table: pa.Table, codes: C
     temporary, final = folder / f"{TEMPORARY}{os.getpid()}-{name}", folder / name
     arrays: dict[str, NDArray[Any]] = {"codes.npy": codes.codes, "scales.npy": codes.scales}
     if codes.residual is not None:
+        signs = Signs.of(codes)
         arrays["fine.npy"] = codes.residual
+        arrays["signs.npy"], arrays["sign_scales.npy"] = signs.bits, signs.scales
     with disk_errors(final):
         try:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -121,6 +121,8 @@ def fine_tune(
                 f"the rows are for {rows.kind} {', '.join(rows.labels)}, the model is for "
                 f"{classifier.kind} {', '.join(classifier.labels)}: give it rows of its labels"
             )
+    if len(train):
+        classifier.note_texts(len(train.texts[0]))
     settings = settings.for_base(classifier.name)
     bfloat16 = choose_precision(settings.precision, classifier.device) is torch.bfloat16
     encoded = encode(classifier, train, bfloat16=bfloat16)

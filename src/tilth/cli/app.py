@@ -59,7 +59,8 @@ class Command(typer.core.TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Check the arguments, then run."""
         names = {str(one.name): max(one.opts, key=len) for one in self.params}
-        check_arguments(ctx.params, names, self.limits, self._notes(Reads))
+        command = ctx.command_path.partition(" ")[2]
+        check_arguments(command, ctx.params, names, self.limits, self._notes(Reads))
         return super().invoke(ctx)
 
     def get_help(self, ctx: Any) -> Any:

@@ -102,6 +102,7 @@ BANK, RUN, PREDICTOR = Reads(_bank, True), Reads(_run, True), Reads(_predictor, 
 LM, SEQ2SEQ, SCORER = (Reads(_model(kind), True) for kind in ("lm", "seq2seq", "scorer"))
 CLASSIFIER, ENCODER = (Reads(_model(kind), True) for kind in ("classifier", "encoder"))
 # Written to: a run folder, or a folder that the command checks itself.
+REWRITE = "rewrite"  # the command of `tilth paraphrase SOURCES`, which is recorded without it
 RUN_FOLDER, OTHER_FOLDER = Reads(lambda _: None), Reads(lambda _: None)
 
 Out = Annotated[Path, RUN_FOLDER, "--out -o", "The run folder. The same command goes on in it."]
@@ -158,6 +159,7 @@ ResultFolder = Annotated[
 
 
 def check_arguments(
+    command: str,
     given: Mapping[str, Any],
     names: Mapping[str, str],
     limits: Mapping[str, Limit],
@@ -166,6 +168,7 @@ def check_arguments(
     """Check the arguments of a command.
 
     Args:
+        command: its words, such as `train encoder`.
         given: parameter -> value.
         names: parameter -> its spelling on the command line.
         limits: parameter -> allowed values.
@@ -190,7 +193,7 @@ def check_arguments(
         raise InputError(f"{value}: cannot be read ({error.strerror}): check the path") from error
     for name, one in out.items():
         if given[name] is not None:
-            _check_out(given[name], inputs, is_run=one is RUN_FOLDER)
+            _check_out(given[name], inputs, command if one is RUN_FOLDER else None)
 
 
 def _each(value: Any) -> Iterator[str]:
@@ -198,11 +201,14 @@ def _each(value: Any) -> Iterator[str]:
         yield from map(str, value if isinstance(value, list | tuple) else [value])
 
 
-def _check_out(out: Path, inputs: list[tuple[Reads, str]], *, is_run: bool) -> None:
-    from tilth.runs import check_place, refuse_inside
+def _check_out(out: Path, inputs: list[tuple[Reads, str]], command: str | None) -> None:
+    from tilth.runs import check_place, refuse_inside, refuse_other_command
 
     try:
-        check_place(out, is_run=is_run)
+        check_place(out, is_run=command is not None)
+        # Commands of a bank go on with each other; a recipe is recorded with its name.
+        if command is not None and not command.startswith(("bank ", "recipe ")):
+            refuse_other_command(out, command.removesuffix(f" {REWRITE}"))
     except InputError:
         raise
     except TilthError as error:

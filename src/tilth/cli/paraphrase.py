@@ -11,7 +11,7 @@ import typer.core
 
 from tilth import limits
 from tilth.cli.app import App, Fields
-from tilth.cli.options import DATA, SCORER, SEQ2SEQ, Common, Out
+from tilth.cli.options import DATA, REWRITE, SCORER, SEQ2SEQ, Common, Out
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
 from tilth.paraphrase.settings import (
@@ -166,15 +166,12 @@ def _results(out: Path) -> dict[str, Any]:
     return found
 
 
-_REWRITE = "rewrite"
-
-
 class _Default(typer.core.TyperGroup):
     """Runs `tilth paraphrase FILE ...` as `tilth paraphrase rewrite FILE ...`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
-            args = [_REWRITE, *args]
+            args = [REWRITE, *args]
         return super().parse_args(ctx, args)
 
 
@@ -225,7 +222,7 @@ class _Rewriting:
     precision: limits.ModelPrecision = "auto"
 
 
-@app.command(_REWRITE)
+@app.command(REWRITE)
 def rewrite(
     source: Annotated[
         str,
@@ -258,14 +255,15 @@ def rewrite(
     if how.tries is not None and not how.check:
         raise InputError("--tries counts with --check only: give both, or neither")
     settings = replace(settings, tries=(how.tries or TRIES) if how.check else 1)
-    rewriter: Rewriter | RoundTripRewriter
-    loading = {"scorer": how.scorer, "device": common.device, "precision": how.precision}
-    if settings.round_trip:
-        rewriter = load_round_trip(settings.forward, settings.backward, **loading)
-    else:
-        rewriter = load_paraphraser(how.model, polarity=how.polarity, **loading)
+
+    def load() -> Rewriter | RoundTripRewriter:
+        loading = {"scorer": how.scorer, "device": common.device, "precision": how.precision}
+        if settings.round_trip:
+            return load_round_trip(settings.forward, settings.backward, **loading)
+        return load_paraphraser(how.model, polarity=how.polarity, **loading)
+
     rows = run_paraphrase(
-        source, rewriter, settings, out, columns=list(how.column) or None, split=how.split,
+        source, load, settings, out, columns=list(how.column) or None, split=how.split,
         cluster=cluster, overwrite=common.overwrite, quiet=common.quiet,
     )  # fmt: skip
     if settings.round_trip:

@@ -123,16 +123,19 @@ def simcse(
 
     [dim]tilth train simcse nli.jsonl runs/nli-rewritten --dev stsb-dev.jsonl --out runs/sup[/dim]
     """
-    from tilth.encoders.simcse import train_simcse
+    from tilth.encoders.simcse import score_untrained, train_simcse
     from tilth.encoders.train import read_curve
 
     train_simcse(sources, base, out, dev=dev, **common.job, **asdict(training))
     found = read_curve(out)
+    untrained = {} if dev is None else score_untrained(dev, base, common.device)
     if common.json:
-        print_json(found)
+        print_json({**found, "untrained": untrained})
         return
     measured = "not measured" if dev is None else f"dev {max(found['spearman']):.1f}"
     say(f"encoder: {out / 'model'} (step {found['best']}, {measured})")
+    for name, score in untrained.items():
+        say(f"{name} as it is: dev {score:.1f}")
     say(f"measure it: tilth evaluate sts {out} --data FOLDER")
 
 

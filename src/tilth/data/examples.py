@@ -244,9 +244,28 @@ def input_columns(
     if len(strings) == 1:
         return (strings[0],)
     raise InputError(
-        f"{name}which column holds the texts: name one with text, or the two of pairs; there are "
-        f"{', '.join(names)}"
+        f"{name}which column holds the texts: name it with --text (in Python text), or the two of "
+        f"pairs; there are {', '.join(names)}"
     )
+
+
+def check_texts(model: str, texts: int | None, columns: Sequence[str], where: str) -> None:
+    """Refuse pairs for a model of single texts, and the reverse.
+
+    Args:
+        texts: of an input of the model; None: it is not known.
+        where: begins the message.
+    """
+    if texts == 1 and len(columns) == 2:
+        raise InputError(
+            f"{where}columns {' and '.join(columns)} hold pairs, and {model!r} reads single texts: "
+            "name one column with --column"
+        )
+    if texts == 2 and len(columns) == 1:
+        raise InputError(
+            f"{where}column {columns[0]!r} holds single texts, and {model!r} reads pairs: name two "
+            "columns with --column FIRST,SECOND"
+        )
 
 
 def _label_column(
@@ -266,8 +285,8 @@ def _label_column(
     found = next((name for name in usual if name in names and name not in texts), None)
     if found is None and need:
         raise InputError(
-            f"{name}which column holds the labels: name one with label; there are "
-            f"{', '.join(names)}"
+            f"{name}which column holds the labels: name it with --label (in Python label); there "
+            f"are {', '.join(names)}"
         )
     return found
 

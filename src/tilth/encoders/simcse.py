@@ -21,6 +21,7 @@ from tilth.encoders.contrastive_sets import read_contrastive
 from tilth.encoders.graded_pairs import NEGATIVE, TrainingPairs, read_dev_pairs
 from tilth.encoders.settings import SimcseTraining
 from tilth.encoders.train import EncoderTraining, Objective
+from tilth.models.encoder import load_encoder
 from tilth.models.trainer import settings_of
 
 if TYPE_CHECKING:
@@ -88,6 +89,13 @@ def train_simcse(
     )  # fmt: skip
     parts = TrainingPairs(rows, held_out)
     return job.train(job.load_base(device), parts, out, overwrite=overwrite, quiet=quiet)
+
+
+def score_untrained(dev: str | Path | Dataset, base: str, device: str) -> dict[str, float]:
+    """Return Spearman's correlation x 100 of a base and of the shipped encoder on graded pairs."""
+    measure = CorrelationEvaluator(read_dev_pairs(dev), bfloat16=False)
+    names = dict.fromkeys((base, "starter-encoder"))
+    return {name: measure(load_encoder(name, device=device))[METRIC] for name in names}
 
 
 def simcse_objective(settings: SimcseTraining) -> Objective:

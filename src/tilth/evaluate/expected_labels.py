@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.data.examples import Examples, Source, read_examples
+from tilth.data.examples import Examples, Source, check_texts, read_examples
 from tilth.data.formats import TAG
 from tilth.data.labels import match_label_names
 from tilth.data.readers import row_location
@@ -43,6 +44,8 @@ def read_gold(
     examples = read_examples(data, text=text, label=label, split=split)
     labels = examples.labels
     assert labels is not None  # `read_examples` refuses such a set
+    where = f"{data}: " if isinstance(data, str | Path) else ""
+    check_texts(classifier.name, classifier.texts_per_input, examples.columns, where)
     if labels.kind != classifier.kind:
         raise InputError(
             f"{row_location(data, 0, split)}: the data has {_HOLDS[labels.kind]}, "

@@ -92,9 +92,11 @@ class GenerateRequest:
         name = self.task.name
         if self.task.is_pair:
             if self.count is not None:
-                raise InputError(f"task {name!r} writes pairs: give inputs (or from-x1), no count")
+                raise InputError(
+                    f"task {name!r} writes pairs: give --inputs or --from-x1, no --count"
+                )
             if (self.inputs is None) == (self.from_x1 is None):
-                raise InputError(f"task {name!r} writes pairs: give either inputs or from-x1")
+                raise InputError(f"task {name!r} writes pairs: give either --inputs or --from-x1")
             if self.inputs is not None and not len(self.inputs):
                 raise InputError("there are no inputs: give at least one text")
             if self.from_x1 is not None:
@@ -103,15 +105,15 @@ class GenerateRequest:
         else:
             if self.inputs is not None or self.from_x1 is not None:
                 raise InputError(
-                    f"task {name!r} writes single texts without an input: give a count instead"
+                    f"task {name!r} writes single texts without an input: give --count instead"
                 )
             if self.count is None:
                 raise InputError(f"task {name!r} writes single texts: say how many, --count")
             TEXTS.check("count", self.count)
             if self.settings.per_input not in (1, GenerateSettings().per_input):
                 raise InputError(
-                    f"task {name!r} writes single texts without an input: leave per-input away, "
-                    "count is the number of texts for each label"
+                    f"task {name!r} writes single texts without an input: leave --per-input out, "
+                    "--count is the number of texts for each label"
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:

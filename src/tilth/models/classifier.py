@@ -90,6 +90,16 @@ class Classifier:
         )
 
     @property
+    def texts_per_input(self) -> int | None:
+        """Texts in each input that it was trained on: 1, or 2 of pairs; None: not known."""
+        found: int | None = getattr(self.model.config, "texts_per_input", None)
+        return found if found in (1, 2) else None
+
+    def note_texts(self, per_input: int) -> None:
+        """Note what it is trained on, in config.json once it is saved."""
+        self.model.config.texts_per_input = per_input
+
+    @property
     def device(self) -> torch.device:
         """Device of the weights."""
         return torch.device(self.model.device)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tilth.errors import InputError
 from tilth.files import check_input, in_local_folder, suggestion
+from tilth.runs import read_run_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,7 @@ def check_name(name: str, role: Role) -> None:
         is_saved = role is ENCODER and (folder / markers[0]).is_file()
         find_source(name, starters=role.starters, marker=markers[0 if is_saved else 1])
     elif not any((folder / "model" / marker).is_file() for marker in markers):
-        raise InputError(
-            f"{name}: the run holds no trained model: name the run of a finished training"
-        )
+        raise _untrained(name, folder, role.trained_by)
 
 
 def known_instructions(name: str) -> tuple[str, ...]:
@@ -143,9 +142,7 @@ def find_source(
     if trained_by is not None and (folder / "run.json").is_file():
         folder = folder / "model"
         if not (folder / marker).is_file():
-            raise InputError(
-                f"{name}: the run holds no trained model: name the run of a finished `{trained_by}`"
-            )
+            raise _untrained(name, folder.parent, trained_by)
     if folder.is_dir():
         if not (folder / marker).is_file():
             raise InputError(f"model folder {name!r} has no {marker}: name a saved model folder")
@@ -169,6 +166,19 @@ def find_source(
             f"{known}"
         )
     return ModelSource(name, on_hub=True)
+
+
+def _untrained(name: str, run: Path, trained_by: str) -> InputError:
+    command = f"tilth {read_run_json(run)['command']}"
+    if command.startswith((trained_by, "tilth grow", "tilth augment")):
+        return InputError(
+            f"{name}: this `{command}` is not finished: run the same command again, it goes on "
+            "where it stopped"
+        )
+    return InputError(
+        f"{name}: the run of `{command}` holds no trained model: name the run of a finished "
+        f"`{trained_by}`"
+    )
 
 
 def starter_path(kind: str) -> Path:

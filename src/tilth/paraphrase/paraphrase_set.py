@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -103,14 +103,14 @@ def paraphrase_set(
     )
     with tempfile.TemporaryDirectory(prefix="tilth-") if out is None else nullcontext(out) as place:
         return run_paraphrase(
-            source, rewriter, settings, as_path(place), columns=columns, split=split,
+            source, lambda: rewriter, settings, as_path(place), columns=columns, split=split,
             cluster=cluster, overwrite=overwrite, quiet=quiet,
         )  # fmt: skip
 
 
 def run_paraphrase(
     source: Source,
-    rewriter: Rewriter | RoundTripRewriter,
+    load: Callable[[], Rewriter | RoundTripRewriter],
     settings: RewriteSettings,
     out: Path,
     *,
@@ -120,7 +120,11 @@ def run_paraphrase(
     overwrite: bool = False,
     quiet: bool = False,
 ) -> Dataset:
-    """Paraphrase a set in a run folder, as `paraphrase_set` does, or resume the run."""
+    """Paraphrase a set in a run folder, as `paraphrase_set` does, or resume the run.
+
+    Args:
+        load: returns the rewriter; called once the set is known to be right.
+    """
     if isinstance(source, str | Path):
         refuse_inside(out, str(source))
     rows, where = open_rows(source, split)
@@ -129,6 +133,7 @@ def run_paraphrase(
     chosen = text_columns(rows, where, columns)
     # Sets that tilth made have some of the added columns.
     rows = make_room(rows, list(_added_columns(chosen)), chosen, where)
+    rewriter = load()
     size = settings.part_size or min(_PART_SIZES[1], max(_PART_SIZES[0], len(rows) // 16))
     model, polarity = rewriter.seq2seq, rewriter.polarity
     recorded = asdict(settings)

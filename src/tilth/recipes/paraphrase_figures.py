@@ -165,7 +165,7 @@ def add_rewrites(
         )  # fmt: skip
         end = way.replace(", ", " ").replace(" ", "-")
         folder = steps.at(f"rewrite-{meaning}-{wording}-{end}")
-        run_paraphrase(rows, rewriter, asked, folder, quiet=steps.settings.quiet)
+        run_paraphrase(rows, lambda: rewriter, asked, folder, quiet=steps.settings.quiet)
         summary = rewrite_summary(folder)
         name = f"meaning {meaning}, wording {wording}, {way}"
         figure.add(name, _obtained(summary), summary.plane, cell=asked_cell(meaning, wording))

@@ -75,7 +75,7 @@ def rewritten(
     columns = [column for column in _TEXTS if column in rows.column_names]
     folder = steps.at(step_name(name, "texts"))
     return run_paraphrase(
-        rows, model, settings, folder, columns=columns, quiet=steps.settings.quiet
+        rows, lambda: model, settings, folder, columns=columns, quiet=steps.settings.quiet
     )
 
 

@@ -135,7 +135,7 @@ def rewritten(
     names = ("text_a", "text_b")[: len(rows.texts[0])]
     sides = zip(*rows.texts, strict=True)
     source = Dataset.from_dict({name: list(side) for name, side in zip(names, sides, strict=True)})
-    made = run_paraphrase(source, model, settings, folder, columns=names, quiet=quiet)
+    made = run_paraphrase(source, lambda: model, settings, folder, columns=names, quiet=quiet)
     found = rows.select(np.array(made["source_row"][:], np.int64))
     texts = zip(*(made[name][:] for name in names), strict=True)
     return replace(found, texts=list(texts))

@@ -52,7 +52,7 @@ def sample_list(site: Site, asked: Asked) -> HttpReply:
     """Show the samples of a run, and the form of a new one."""
     entry = site.entry(asked)
     if not entry.has_rows:
-        raise NotFoundError(f"{entry.name}: the run has no rows to read yet")
+        raise NotFoundError(entry.no_rows)
     store = site.store(entry)
     is_loading, is_waiting = store.is_loading, store.is_waiting
     chosen = filter_of(asked.query, store)

@@ -42,7 +42,7 @@ def row_list(site: Site, asked: Asked) -> HttpReply:
     """Show the rows of a run that pass a filter, and their distributions."""
     entry = site.entry(asked)
     if not entry.has_rows:
-        raise NotFoundError(f"{entry.name}: the run has no rows to read yet")
+        raise NotFoundError(entry.no_rows)
     store = site.store(entry)
     is_waiting = store.is_waiting
     chosen = filter_of(asked.query, store)

@@ -25,7 +25,7 @@ FINISHED, RUNNING, STOPPED, DAMAGED = "finished", "running", "stopped", "damaged
 # Their parts hold a row for each attempt, the dropped ones included.
 _ROWS_IN_PARTS = ("generate", "paraphrase")
 _SKIPPED = {"parts", "shards", "data", "dropped", "model", "checkpoints"}
-_LAST = (RESULTS, "bank.json")  # what jobs whose parts are removed write last
+_LAST = (RESULTS, "bank.json")
 _LABELLING = ("ForSequenceClassification", "ForTokenClassification")
 _LOCK = ".tilth-lock"
 _HOLDER = re.compile(r"process (\d+) on (.+)")
@@ -75,6 +75,11 @@ class RunEntry:
     def has_rows(self) -> bool:
         """Return whether there is something to read."""
         return bool(self.row_files)
+
+    @property
+    def no_rows(self) -> str:
+        """Say that there is nothing to read."""
+        return f"{self.name}: {self.command}, {self.state}: there are no rows to read"
 
     @cached_property
     def has_report(self) -> bool:
@@ -144,7 +149,9 @@ def _run_entry(name: str, folder: Path) -> RunEntry:
     except TilthError as error:
         return RunEntry(name, folder, "unknown", DAMAGED, note=str(error))
     done = len(part_files(folder))
-    whole = done >= run["parts"] > 0 or any((folder / one).is_file() for one in _LAST)
+    # Jobs whose parts are removed write one of these last; others that write results do so too.
+    last = any((folder / one).is_file() for one in _LAST)
+    whole = last or (done >= run["parts"] > 0 and RESULTS not in run.get("outputs", ()))
     state = RUNNING if _is_locked(folder) else FINISHED if whole else STOPPED
     created = str(run.get("created", ""))
     return RunEntry(name, folder, str(run["command"]), state, done, run["parts"], created)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder
-from tilth.data.examples import Source, input_columns, make_room, open_rows
+from tilth.data.examples import Source, check_texts, input_columns, make_room, open_rows
 from tilth.data.labels import is_list, is_text
 from tilth.data.sources import folder_configs
 from tilth.errors import InputError
@@ -114,6 +114,8 @@ def predict_to_run(
     rows, where = open_rows(data, settings.split)
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
+    if settings.column is not None:
+        input_columns(rows, where, settings.column, tagged=False)  # before a model is loaded
     predictor = load_predictor(model, settings, device)
     columns = input_columns(rows, where, settings.column, tagged=predictor.kind == "tags")
     holds_tokens = _check_columns(rows, columns, where, predictor)
@@ -178,11 +180,7 @@ def _start(
 
 def _check_columns(rows: Dataset, columns: Sequence[str], where: str, predictor: Predictor) -> bool:
     """Check that a model can read the columns; return whether they hold tokens."""
-    if len(columns) == 2 and predictor.kind not in ("class", "multi"):
-        raise InputError(
-            f"{where}columns {' and '.join(columns)} hold pairs, and {predictor.name!r} reads one "
-            "text: name one with --column"
-        )
+    check_texts(predictor.name, predictor.texts_per_input, columns, where)
     schema = rows.data.schema
     kinds = [schema.field(name).type for name in columns]
     if predictor.kind == "tags" and is_list(kinds[0]) and is_text(kinds[0].value_type):

@@ -52,6 +52,7 @@ class Predictor:
     Attributes:
         kind: `class`, `multi`, `tags`, `vectors` or `described`.
         adds: names of the columns that it makes.
+        texts_per_input: 1, or 2 of pairs; None: not known.
         predict: inputs of a part, which all hold text -> a table with a row for each.
     """
 
@@ -59,6 +60,7 @@ class Predictor:
     name: str
     fingerprint: str
     adds: tuple[str, ...]
+    texts_per_input: int | None
     predict: Callable[[list[Any], Progress], pa.Table]
 
 
@@ -83,7 +85,7 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
                 {"embedding": pa.FixedSizeListArray.from_arrays(flat, encoder.dimension)}
             )
 
-        return Predictor("vectors", model, encoder.fingerprint, ("embedding",), encode)
+        return Predictor("vectors", model, encoder.fingerprint, ("embedding",), 1, encode)
     from tilth.models.classifier import fingerprint_classifier, load_classifier
 
     classifier = load_classifier(model, device=device)
@@ -97,7 +99,8 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
         how = {"precision": asked.precision, "progress": progress}
         return made(classifier, inputs, how, probabilities=asked.probabilities)
 
-    return Predictor(classifier.kind, model, fingerprint_classifier(classifier), adds, label)
+    texts = 1 if classifier.kind == "tags" else classifier.texts_per_input
+    return Predictor(classifier.kind, model, fingerprint_classifier(classifier), adds, texts, label)
 
 
 def _warn_of_precision(model: str, asked: Prediction) -> None:
@@ -148,7 +151,7 @@ def _described(name: str, encoder: TextEncoder, asked: Prediction) -> Predictor:
     adds = ("label", "similarity", "margin", *(("similarities",) if asked.probabilities else ()))
     about = repr((encoder.fingerprint, list(described.items())))
     digest = blake2b(about.encode(), digest_size=8).hexdigest()
-    return Predictor("described", name, digest, adds, label)
+    return Predictor("described", name, digest, adds, 1, label)
 
 
 def _warn_of_likes(labels: Sequence[str], cosines: NDArray[np.float32]) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.bank.quantization import CodedQueries, Floats, Quantizer
+from tilth.bank.quantization import GROUP, CodedQueries, Floats, Quantizer, SignQueries, Signs
 from tilth.bank.store import Ids, MappedShard, Selected
 from tilth.object_code import Compiled
 
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 scan = Compiled("tilth.bank.search.scan", "scan")
+scan_by_signs = Compiled("tilth.bank.search.scan", "scan_by_signs")
 rescore_int8 = Compiled("tilth.bank.search.scan", "rescore_int8")
 
 T = TypeVar("T")
 
 # Rows whose values stay in the nearest cache until they are compared.
 TILE = 512
+# Rows whose signs are compared before the codes of some are read, many enough to read ahead.
+SIGN_TILE = 8192
 # Up to this many queries compiled sums are faster than matrix products.
 _FEW = {"int8": 16, "compact": 32}
-_ROWS_AT_ONCE = 1 << 16
+_ROWS_AT_ONCE = 1 << 17
 # Products that fit into the last-level cache.
 _PRODUCTS_AT_ONCE = 1 << 21
 # Buffers of one pass over the bank, in bytes; more queries take several passes.
@@ -40,6 +43,16 @@ _BUFFERS = 1 << 30
 # The first pass samples one sentence in 64, of banks that are large for what is wanted one in 256,
 # in pieces of _PIECE rows.
 _SAMPLED, _PIECE = (256, 64), 32
+# A larger sample gives higher floors, which the signs of fewer sentences may reach.
+_SAMPLED_FOR_SIGNS = (64,)
+# A sentence among the best whose estimate by signs is too low by so many deviations is missed:
+# one of 300,000 that are just above the floor.
+_DEVIATIONS = 4.5
+# If more sentences than this share must be read after their signs, reading all in order is faster.
+# It is measured on the first rows of some blocks.
+_MOST_BY_SIGNS, _PROBES, _PROBED = 0.4, 16, 2048
+# Pairs that are rescored in less time than threads take to start.
+_WORTH_THREADS = 2000
 # Query columns are padded to a multiple: integer products are faster on such shapes.
 _COLUMNS = 16
 
@@ -131,18 +144,24 @@ class _Search:
 
 @dataclass(slots=True)
 class _Best:
-    """The best values of one thread."""
+    """The best values of one thread.
+
+    Attributes:
+        picked: rows whose codes were read after their signs. # (1,)
+    """
 
     values: Floats
     ids: Ids
     counts: NDArray[np.int64]
+    picked: NDArray[np.int64]
 
     @classmethod
     def empty(cls, queries: int, room: int) -> _Best:
         shape = queries, room
         return cls(
-            np.empty(shape, np.float32), np.empty(shape, np.int64), np.zeros(queries, np.int64)
-        )
+            np.empty(shape, np.float32), np.empty(shape, np.int64), np.zeros(queries, np.int64),
+            np.zeros(1, np.int64),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +176,15 @@ class _Block:
 
     def __len__(self) -> int:
         return self.stop - self.start if self.rows is None else len(self.rows)
+
+    @property
+    def signs(self) -> Signs | None:
+        """The signs of its rows, if all rows of a stretch are selected and the bank has signs."""
+        found = self.shard.signs
+        if found is None or self.rows is not None:
+            return None
+        groups = slice(self.start // GROUP, -(-self.stop // GROUP))
+        return Signs(found.bits[groups], found.scales[self.start : self.stop])
 
 
 def _find_in_one_pass(
@@ -259,7 +287,9 @@ def _scan(blocks: Sequence[_Block], search: _Search) -> list[_Best]:
     floors = _floors(many, 0)
     pass_over = partial(_pass, blocks, search)
     rows = sum(map(len, blocks))
-    one_in = next((number for number in _SAMPLED if rows >= number * best), 0)
+    with_signs = [block for block in blocks if block.signs is not None]
+    samples = _SAMPLED_FOR_SIGNS if with_signs else _SAMPLED
+    one_in = next((number for number in samples if rows >= number * best), 0)
     step = _PIECE * max(one_in, 1)
     sampled = sum(len(block) // step * _PIECE + min(len(block) % step, _PIECE) for block in blocks)
     if not one_in or rows < 4 * sampled:  # the sample of small blocks is large
@@ -273,11 +303,28 @@ def _scan(blocks: Sequence[_Block], search: _Search) -> list[_Best]:
         found = _values_of(sample, query)
         if len(found) > rank:
             guessed[query] = max(guessed[query], _least_of(found, rank))
-    gathered = pass_over(best, guessed.copy(), TILE, TILE)
+    signs = None
+    if with_signs and np.isfinite(guessed).all():
+        signs = SignQueries.of(search.queries, guessed, _DEVIATIONS)
+        if _share_by_signs(with_signs, search, guessed, signs) > _MOST_BY_SIGNS:
+            signs = None
+    gathered = pass_over(best, guessed.copy(), TILE, TILE, signs)
     counts = sum(part.counts for part in gathered)
     if ((counts < best) & (guessed > floors)).any():
         return pass_over(best, floors, TILE, TILE)
     return gathered
+
+
+def _share_by_signs(
+    blocks: Sequence[_Block], search: _Search, floors: Floats, signs: SignQueries
+) -> float:
+    """Return the share of rows whose signs say that they may be among the best, of all queries."""
+    some = [
+        replace(block, stop=min(block.start + _PROBED, block.stop))
+        for block in blocks[:: -(-len(blocks) // _PROBES)]
+    ]
+    found = _pass(some, replace(search, threads=1), search.best, floors.copy(), TILE, TILE, signs)
+    return float(found[0].picked[0] / max(sum(map(len, some)), 1))
 
 
 def _pass(
@@ -287,6 +334,7 @@ def _pass(
     floors: Floats,
     piece: int,
     step: int,
+    signs: SignQueries | None = None,
 ) -> list[_Best]:
     """Scan all blocks once; each thread takes the next block."""
     following = itertools.count()
@@ -294,12 +342,20 @@ def _pass(
     dims_4bit = -1 if search.quantizer.format == "int8" else search.quantizer.dims_4bit
 
     def run(_: int) -> _Best:
-        room = max(2 * best, best + 4 * TILE)
+        most = TILE if signs is None else SIGN_TILE
+        room = max(2 * best, best + 4 * most)
         mine, spare = _Best.empty(len(queries), room), np.empty(room, np.float32)
-        sums = np.empty((len(queries), TILE), np.int32)
-        tile = np.empty(sums.shape, np.float32)
+        sums = np.empty((len(queries), most), np.int32)
+        tile = np.empty((len(queries), TILE), np.float32)
+        rows = np.zeros(2 * most, np.int64)
         while (place := next(following)) < len(blocks):
-            codes, scales = _codes_of(blocks[place])
+            block = blocks[place]
+            codes, scales = _codes_of(block)
+            if signs is not None and (own := block.signs) is not None:
+                scan_by_signs(own.bits, own.scales, codes, scales, signs.planes, signs.shifts,
+                              signs.least, queries, block.number, best, floors, mine.values,
+                              mine.ids, mine.counts, spare, sums, rows, mine.picked)  # fmt: skip
+                continue
             scan(codes, scales, queries, dims_4bit, blocks[place].number, piece, step, best, floors,
                  mine.values, mine.ids, mine.counts, spare, sums, tile)  # fmt: skip
         return mine
@@ -424,5 +480,5 @@ def rescore(
         rescore_int8(codes, residual, scales, rows, owners, coded.rotated, found)
         similarities[pairs] = found + coded.offsets[owners]
 
-    _in_threads(work, len(shards), threads)
+    _in_threads(work, len(shards), threads if len(order) > _WORTH_THREADS else 1)
     return similarities.reshape(ids.shape)

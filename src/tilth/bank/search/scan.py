@@ -32,7 +32,10 @@ _STRETCH = 64
 # Codes of a row multiplied together: as many as one register of products holds.
 _STEP = 32 if get_host_cpu_features().get("avx512bw") else 16
 
-_INT8, _INT16, _INT32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+# Sentences whose signs are compared together, and bits of a query's level: of `quantization`.
+GROUP, _BITS = 8, 4
+
+_INT8, _INT16, _INT32, _INT64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _BYTES, _WIDE = ir.VectorType(_INT8, LANES), ir.VectorType(_INT32, LANES)
 _PAIRS = ir.VectorType(_INT32, LANES // 2)
 
@@ -109,19 +112,25 @@ def _total(builder: Any, sums: Any) -> Any:
     return builder.call(total, [sums])
 
 
-def _row_sums(many: int) -> Callable[..., Any]:
-    """Make the kernel that multiplies ROWS rows of 8-bit codes with one or two queries."""
+def _row_sums(many: int, *, scattered: bool) -> Callable[..., Any]:
+    """Make the kernel that multiplies ROWS rows of 8-bit codes with one or two queries.
+
+    Args:
+        scattered: the rows are numbers of an array, else they follow each other.
+    """
     bytes_, values_ = ir.VectorType(_INT8, _STEP), ir.VectorType(_INT16, _STEP)
     none = ir.Constant(ir.VectorType(_INT32, _STEP // 2), [0] * (_STEP // 2))
 
     @intrinsic
-    def row_sums(_: Any, codes: Any, row: Any, queries: Any, query: Any, sums: Any) -> Any:
-        signature = types.void(codes, row, queries, query, sums)
+    def row_sums(
+        _: Any, codes: Any, rows: Any, row: Any, queries: Any, query: Any, sums: Any
+    ) -> Any:
+        signature = types.void(codes, rows, row, queries, query, sums)
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             codes, queries, out = (
                 context.make_array(signature.args[place])(context, builder, arguments[place])
-                for place in (0, 2, 4)
+                for place in (0, 3, 5)
             )
             width = builder.extract_value(codes.shape, 1)
 
@@ -130,18 +139,27 @@ def _row_sums(many: int) -> Callable[..., Any]:
                 place = builder.add(number, ir.Constant(number.type, more))
                 return builder.gep(array.data, [builder.mul(place, length)])
 
-            rows = [start(codes, arguments[1], more) for more in range(ROWS)]
-            asked = [start(queries, arguments[3], more) for more in range(many)]
-            totals = [[cgutils.alloca_once_value(builder, none) for _ in rows] for _ in asked]  # type: ignore[no-untyped-call]
+            def rows_from(more: int) -> list[Any]:
+                first = builder.add(arguments[2], ir.Constant(arguments[2].type, more))
+                if not scattered:
+                    return [start(codes, first, number) for number in range(ROWS)]
+                numbers = context.make_array(signature.args[1])(context, builder, arguments[1]).data
+                places = (ir.Constant(first.type, number) for number in range(ROWS))
+                each = [builder.gep(numbers, [builder.add(first, place)]) for place in places]
+                return [start(codes, builder.load(place), 0) for place in each]
+
+            pointers = rows_from(0)
+            asked = [start(queries, arguments[4], more) for more in range(many)]
+            totals = [[cgutils.alloca_once_value(builder, none) for _ in pointers] for _ in asked]  # type: ignore[no-untyped-call]
             zero, step = ir.Constant(width.type, 0), ir.Constant(width.type, _STEP)
-            ahead = builder.mul(width, ir.Constant(width.type, ROWS * _AHEAD))
-            every = builder.mul(width, ir.Constant(width.type, ROWS))
             line = ir.Constant(width.type, _LINE)
-            with cgutils.for_range_slice(builder, zero, every, line, inc=True) as (place, _):
-                prefetch(builder, builder.gep(rows[0], [builder.add(ahead, place)]))
+            ahead = rows_from(ROWS * _AHEAD)
+            with cgutils.for_range_slice(builder, zero, width, line, inc=True) as (place, _):
+                for pointer in ahead:
+                    prefetch(builder, builder.gep(pointer, [place]))
             with cgutils.for_range_slice(builder, zero, width, step, inc=True) as (place, _):
                 values = [_load(builder, query, place, values_) for query in asked]
-                for number, pointer in enumerate(rows):
+                for number, pointer in enumerate(pointers):
                     code = _load(builder, pointer, place, bytes_)
                     wide = builder.sext(code, ir.VectorType(_INT32, _STEP))
                     for own, value in zip(totals, values, strict=True):
@@ -151,7 +169,7 @@ def _row_sums(many: int) -> Callable[..., Any]:
                         builder.store(found, own[number])
             for more, own in enumerate(totals):
                 found = _totals(builder, [builder.load(total) for total in own])
-                into = builder.gep(start(out, arguments[3], more), [arguments[1]])
+                into = builder.gep(start(out, arguments[4], more), [arguments[2]])
                 builder.store(found, builder.bitcast(into, found.type.as_pointer()), align=4)
             return context.get_dummy_value()
 
@@ -187,8 +205,60 @@ def _shuffled(builder: Any, one: Any, two: Any, places: list[int]) -> Any:
     return builder.shuffle_vector(one, two, ir.Constant(kind, places))
 
 
-sums_of_one, sums_of_two = _row_sums(1), _row_sums(2)
-"""(codes, first of ROWS rows, queries, first of one or two queries, output): int32 sums."""
+sums_of_one, sums_of_two = (_row_sums(many, scattered=False) for many in (1, 2))
+sums_of_scattered = _row_sums(1, scattered=True)
+"""(codes, numbers of rows, first of ROWS rows, queries, first of one or two queries, output): int32
+sums, # (queries, rows). Scattered rows are found by their numbers, of which ROWS * (_AHEAD + 1)
+more are read ahead; others follow each other."""
+
+
+def _sign_sums(
+    _: Any, signs: Any, group: Any, planes: Any, query: Any, sums: Any, place: Any
+) -> Any:
+    """Add the levels of a query where the bits of a group of sentences are set."""
+    signature = types.void(signs, group, planes, query, sums, place)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        signs, planes, out = (
+            context.make_array(signature.args[number])(context, builder, arguments[number])
+            for number in (0, 2, 4)
+        )
+        width = builder.extract_value(signs.shape, 1)
+        kind = ir.VectorType(_INT64, GROUP)
+        zero, step = ir.Constant(width.type, 0), ir.Constant(width.type, GROUP)
+        none = ir.Constant(kind, [0] * GROUP)
+        first = ir.Constant(ir.VectorType(_INT32, GROUP), [0] * GROUP)
+        ones = ir.FunctionType(kind, [kind])
+        count = cgutils.get_or_insert_function(builder.module, ones, f"llvm.ctpop.v{GROUP}i64")  # type: ignore[no-untyped-call]
+        totals = [cgutils.alloca_once_value(builder, none) for _ in range(_BITS)]  # type: ignore[no-untyped-call]
+        row = builder.gep(signs.data, [builder.mul(width, arguments[1])])
+        many = builder.extract_value(planes.shape, 1)
+        asked = builder.gep(planes.data, [builder.mul(many, arguments[3])])
+        with cgutils.for_range_slice(builder, zero, width, step, inc=True) as (at, _):
+            bits = _load(builder, row, at, kind)
+            word = builder.udiv(at, ir.Constant(width.type, GROUP // _BITS))
+            for number, total in enumerate(totals):
+                plane = builder.gep(asked, [builder.add(word, ir.Constant(word.type, number))])
+                one = builder.insert_element(none, builder.load(plane), ir.Constant(_INT32, 0))
+                counts = builder.call(
+                    count, [builder.and_(bits, builder.shuffle_vector(one, none, first))]
+                )
+                builder.store(builder.add(builder.load(total), counts), total)
+        found = none
+        for number, total in enumerate(totals):
+            shift = ir.Constant(kind, [number] * GROUP)
+            change = builder.sub if number == _BITS - 1 else builder.add
+            found = change(found, builder.shl(builder.load(total), shift))
+        found = builder.trunc(found, ir.VectorType(_INT32, GROUP))
+        room = builder.mul(builder.extract_value(out.shape, 1), arguments[3])
+        into = builder.gep(out.data, [builder.add(room, arguments[5])])
+        builder.store(found, builder.bitcast(into, found.type.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+sign_sums: Any = intrinsic(_sign_sums)
 
 two_sums_of_bytes = _two_sums(8)
 two_sums_of_fours = _two_sums(4)
@@ -261,10 +331,10 @@ def _int8_sums(codes, queries, sums):  # type: ignore[no-untyped-def]
     together = codes.shape[0] // ROWS * ROWS
     for query in range(0, many - 1, 2):
         for row in range(0, together, ROWS):
-            sums_of_two(codes, row, queries, query, sums)
+            sums_of_two(codes, None, row, queries, query, sums)
     if many % 2:
         for row in range(0, together, ROWS):
-            sums_of_one(codes, row, queries, many - 1, sums)
+            sums_of_one(codes, None, row, queries, many - 1, sums)
     for row in range(together, codes.shape[0]):
         for query in range(many):
             sums[query, row], _ = two_sums_of_bytes(codes[row], queries[query], queries[query])
@@ -345,6 +415,65 @@ def scan(  # type: ignore[no-untyped-def]
                         ids[query, count] = first + start + begin + place
                         count += 1
             counts[query] = count
+
+
+@kernel
+def _may_be_near(sums, scales, start, stop, shift, least, rows):  # type: ignore[no-untyped-def]
+    """Gather the rows of a tile that may reach the least value; return their number."""
+    count = 0
+    for begin in range(start, stop, _STRETCH):
+        end = min(begin + _STRETCH, stop)
+        passing = np.int32(0)
+        for row in range(begin, end):
+            passing += np.int32(scales[row, 0] * (np.float32(sums[row - start]) + shift) >= least)
+        if passing == 0:
+            continue
+        for row in range(begin, end):  # without a branch: which ones pass cannot be predicted
+            rows[count] = row
+            count += scales[row, 0] * (np.float32(sums[row - start]) + shift) >= least
+    return count
+
+
+@kernel
+def scan_by_signs(  # type: ignore[no-untyped-def]
+    signs, sign_scales, codes, scales, planes, shifts, leasts, queries, first, best, floors, values,
+    ids, counts, spare, sums, rows, picked,
+):  # fmt: skip
+    """Gather the best values of the rows that by their signs may reach a query's least value.
+
+    Args:
+        signs: uint64. # (groups, words * GROUP)
+        sign_scales: float32. # (rows, 1)
+        codes, scales: of int8, as in `scan`.
+        planes: uint64. # (queries, words * bits)
+        shifts, leasts: float32, in the units of the planes. # (queries,)
+        queries, first, best, floors, values, ids, counts, spare: as in `scan`.
+        sums: int32 work space. # (queries, rows of a tile)
+        rows: int64 work space, numbers of rows. # (rows of a tile + ROWS * (_AHEAD + 1),)
+        picked: int64 number of rows whose codes were read, counted up. # (1,)
+    """
+    most = sums.shape[1]
+    for start in range(0, codes.shape[0], most):
+        stop = min(start + most, codes.shape[0])
+        _make_room(most, best, floors, values, ids, counts, spare)
+        for query in range(queries.shape[0]):
+            for place in range(0, stop - start, GROUP):
+                sign_sums(signs, (start + place) // GROUP, planes, query, sums, place)
+            count = _may_be_near(
+                sums[query], sign_scales, start, stop, shifts[query], leasts[query], rows
+            )
+            picked[0] += count
+            for place in range(count, -(-count // ROWS) * ROWS):
+                rows[place] = rows[count - 1]
+            for place in range(0, count, ROWS):
+                sums_of_scattered(codes, rows, place, queries, query, sums)
+            kept, floor = counts[query], floors[query]
+            for place in range(count):
+                value = np.float32(sums[query, place]) * scales[rows[place], 0]
+                if value >= floor:
+                    values[query, kept], ids[query, kept] = value, first + rows[place]
+                    kept += 1
+            counts[query] = kept
 
 
 @kernel

@@ -416,7 +416,9 @@ def headed(encoder: SentenceTransformer, labels: list[str], device: str) -> Clas
     """Return a sentence encoder as a classifier with a new head."""
     with tempfile.TemporaryDirectory(prefix="tilth-") as folder, silence_transformers():
         encoder.save(folder, create_model_card=False)
-        return new_classifier(folder, kind="class", labels=labels, device=device)
+        classifier = new_classifier(folder, kind="class", labels=labels, device=device)
+        classifier.note_texts(1)
+        return classifier
 
 
 def average(one: Classifier, *others: Classifier) -> Classifier:

@@ -54,7 +54,7 @@ class Growth:
         "What is grown: classification, a classifier of single texts with one class each; "
         "similarity, a sentence encoder, by graded pairs.",
     ] = CLASSIFICATION
-    budget: Annotated[str, "Time of the search, such as 90s, 60m or 2h."] = "60m"
+    budget: Annotated[str, "Time of the search, such as 10m, 60m or 2h."] = "60m"
     base: Annotated[
         str | None,
         "--base -b",
@@ -97,7 +97,7 @@ class Growth:
         """The budget in seconds."""
         found = _TIME.fullmatch(self.budget.strip())
         if found is None:
-            raise InputError(f"budget is {self.budget!r:.40}: give a time such as 90s, 60m or 2h")
+            raise InputError(f"budget is {self.budget!r:.40}: give a time such as 10m, 60m or 2h")
         return float(found[1]) * _UNITS[found[2]]
 
 

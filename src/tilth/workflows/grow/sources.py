@@ -125,7 +125,7 @@ class RowSources:
         from tilth.paraphrase.settings import RewriteSettings
 
         return run_paraphrase(
-            Dataset.from_dict({"text": list(texts)}), self._rewriter,
+            Dataset.from_dict({"text": list(texts)}), lambda: self._rewriter,
             RewriteSettings(beams=_BEAMS, seed=self.settings.seed), self.out / PARAPHRASES,
             columns=["text"], quiet=True,
         )  # fmt: skip
