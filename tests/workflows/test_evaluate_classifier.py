@@ -11,16 +11,18 @@ import pytest
 
 from tests.tiny import read_json, write_rows
 from tests.tiny.classifiers import Fake
+from tilth.data.examples import read_examples
 from tilth.errors import InputError
 from tilth.evaluate.classify import classify_scores, compare_classify_scores
 from tilth.evaluate.tag import best_tags, compare_tag_scores, tag_scores
-from tilth.runs import RunMismatch
+from tilth.runs import Run, RunMismatch
 from tilth.workflows import evaluate_classifier as evaluating
 from tilth.workflows.evaluate_classifier import (
     SHOWN,
     Evaluated,
     System,
     evaluate_to_run,
+    warn_of_training_rows,
 )
 from tilth.workflows.evaluate_classifier import compare_systems as compare_with
 from tilth.workflows.settings import EvaluateSettings
@@ -331,3 +333,24 @@ def test_what_does_not_go_together(
     with pytest.raises(InputError) as caught:
         run_test(measured, name, classes, **options)
     assert said in str(caught.value)
+
+
+def test_rows_that_a_model_was_trained_on_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train = write_rows(
+        tmp_path / "train.jsonl", [{"text": f"Row {n}.", "label": "a"} for n in "12"]
+    )
+    test = [{"text": f"Row {n}.", "label": "a"} for n in "234"]
+    run = Run.open(
+        tmp_path / "run", command="train classifier", settings={}, fingerprints={}, parts=1
+    )
+    with run:
+        run.resolve("sources", lambda: {"train": str(train), "validation": str(tmp_path / "gone")})
+    warn_of_training_rows(str(tmp_path / "run"), "test.jsonl", read_examples(test))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("test.jsonl: 1 of 3 rows are in the train set of")
+    caplog.clear()
+    warn_of_training_rows(str(tmp_path / "run"), "test.jsonl", read_examples(test[1:]))
+    warn_of_training_rows("starter-encoder", "test.jsonl", read_examples(test))
+    assert not caplog.records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -13,15 +14,18 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tilth.data.examples import Examples, Source
+from tilth.data.examples import Examples, Source, read_examples
+from tilth.errors import TilthError
 from tilth.evaluate import classify, tag
 from tilth.evaluate.expected_labels import check_kind, names_in, read_gold
 from tilth.metrics.scores import spans
 from tilth.metrics.significance import check_resamples
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
-from tilth.runs import RESULTS, Progress, Run, refuse_inside
+from tilth.runs import RESULTS, Progress, Run, read_run_json, refuse_inside
 from tilth.selftrain.pseudo_label import as_lists
 from tilth.workflows.settings import EvaluateSettings
+
+log = logging.getLogger(__name__)
 
 SHOWN = 12  # rows of each list in a report
 Measured: TypeAlias = Literal["classify", "tag"]
@@ -98,6 +102,7 @@ def evaluate_to_run(
             model, data, text=settings.text, label=settings.label, split=settings.split
         )
         golds.append(gold)
+        warn_of_training_rows(model.name, data, examples)
     run = None
     if out is not None:
         recorded = {"model": name, "data": data, **asdict(settings)}
@@ -132,6 +137,26 @@ def evaluate_to_run(
         if run is not None:
             run.write_file(RESULTS, json.dumps(scores, indent=2) + "\n")
     return Evaluated(scores, scoring.wrong(settings.wrong))
+
+
+def warn_of_training_rows(name: str, data: str, examples: Examples) -> None:
+    """Warn if rows stand in a set that the run of a training has learned or chosen from."""
+    folder = Path(name).expanduser()
+    if not (folder / "run.json").is_file():
+        return
+    sources = read_run_json(folder)["resolved"].get("sources")
+    if not isinstance(sources, dict):  # `grow` keeps the rows themselves
+        sources = {"training": str(folder)} if (folder / "dataset").is_dir() else {}
+    for kind, source in sources.items():
+        try:
+            known = set(read_examples(str(source), need_label=False).texts)
+        except TilthError:  # it is gone, or its columns had to be named
+            continue
+        if shared := sum(map(known.__contains__, examples.texts)):
+            log.warning(
+                "%s: %s of %s rows are in the %s set of %s (%s): scores on them flatter",
+                data, f"{shared:,}", f"{len(examples):,}", kind, name, source,
+            )  # fmt: skip
 
 
 def compare_systems(
