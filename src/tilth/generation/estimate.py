@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from tilth.generation.attempts import Item, items_from_nothing, make_part
 from tilth.generation.generate import GenerateRequest, make_sampler
 from tilth.models import LM
-from tilth.models.endpoint import Usage
+from tilth.models.endpoint import Endpoint
 from tilth.runs import Progress
 
 TRIAL = 20
@@ -69,20 +69,38 @@ class Estimate:
 def estimate_run(request: GenerateRequest, *, rows: int | None = None) -> Estimate:
     """Try about twenty inputs, evenly spread, and extrapolate to the whole run; write nothing.
 
-    With from-x1 the trial generates its first texts; the time for all of them is included.
+    With from-x1 the trial generates its first texts; the time and requests for all of them are
+    included.
     """
     if request.from_x1 is None:
         items = request.items()
         return _extrapolate(request, items, len(items), rows)
-    count, stage = request.from_x1, request.first_stage()
+    count, stage, lm = request.from_x1, request.first_stage(), request.lm
     firsts = items_from_nothing(stage.task, min(TRIAL, count), each_label=False)
+    before = _used(lm)
     table, seconds = _try(stage, firsts, rows)
+    asked = [after - used for after, used in zip(_used(lm), before, strict=True)]
     texts = [row["text"].strip() for row in table.to_pylist() if row["drop_reason"] is None]
     pairs = request.with_inputs(texts or ["nothing was written"])
     kept = max(1, round(count * len(texts) / len(firsts)))
     estimate = _extrapolate(pairs, pairs.items(), kept, rows)
-    seconds = estimate.seconds + seconds * count / len(firsts)
-    return replace(estimate, items=count, seconds=seconds)
+    factor = count / len(firsts)
+    estimate = replace(estimate, items=count, seconds=estimate.seconds + factor * seconds)
+    if estimate.requests is None or estimate.endpoint_tokens is None:
+        return estimate
+    requests, tokens = (round(factor * some) for some in asked)
+    return replace(
+        estimate,
+        requests=estimate.requests + requests,
+        endpoint_tokens=estimate.endpoint_tokens + tokens,
+    )
+
+
+def _used(lm: LM | Endpoint) -> tuple[int, int]:
+    """Return the requests to an endpoint, and the tokens that it counts; 0 for a local model."""
+    if isinstance(lm, LM):
+        return 0, 0
+    return lm.usage.requests, lm.usage.prompt_tokens + lm.usage.completion_tokens
 
 
 def _spread(items: Sequence[Item], most: int) -> list[Item]:
@@ -112,7 +130,7 @@ def _extrapolate(
 ) -> Estimate:
     """Try some of the items and extrapolate to all."""
     lm = request.lm
-    before = Usage() if isinstance(lm, LM) else replace(lm.usage)
+    before = _used(lm)
     trial = _spread(items, TRIAL)
     table, seconds = _try(request, trial, rows)
     each = seconds / len(trial)
@@ -141,14 +159,10 @@ def _extrapolate(
     )
     if isinstance(lm, LM):
         return estimate
-    now = lm.usage
-    tokens = now.prompt_tokens - before.prompt_tokens
-    tokens += now.completion_tokens - before.completion_tokens
-    return replace(
-        estimate,
-        requests=round(factor * (now.requests - before.requests)),
-        endpoint_tokens=round(factor * tokens),
+    requests, tokens = (
+        round(factor * (after - used)) for after, used in zip(_used(lm), before, strict=True)
     )
+    return replace(estimate, requests=requests, endpoint_tokens=tokens)
 
 
 def duration_words(seconds: float) -> str:
