@@ -148,7 +148,6 @@ def test_plan_counts_the_requests_for_first_texts(server: OpenAIServer) -> None:
     lm = load_endpoint(server.name())
     plan = estimate_run(GenerateRequest(load_task("sts-x2"), lm, GenerateSettings(), from_x1=5))
     assert plan.requests == lm.usage.requests  # all are tried, those for first texts included
-    assert sum("Write a sentence." in body["prompt"] for body in server.requests) > 1
 
 
 ROOT = Path(__file__).parents[2]
