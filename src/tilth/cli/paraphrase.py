@@ -248,15 +248,15 @@ def rewrite(
     """
     cluster.check_head()
     from tilth.paraphrase.paraphrase_set import run_paraphrase
-    from tilth.paraphrase.rewriter import load_paraphraser
-    from tilth.paraphrase.round_trip import load_round_trip
-    from tilth.report.paraphrase import write_rewrite_report
 
     if how.tries is not None and not how.check:
         raise InputError("--tries counts with --check only: give both, or neither")
     settings = replace(settings, tries=(how.tries or TRIES) if how.check else 1)
 
     def load() -> Rewriter | RoundTripRewriter:
+        from tilth.paraphrase.rewriter import load_paraphraser  # not above: torch
+        from tilth.paraphrase.round_trip import load_round_trip
+
         loading = {"scorer": how.scorer, "device": common.device, "precision": how.precision}
         if settings.round_trip:
             return load_round_trip(settings.forward, settings.backward, **loading)
@@ -273,6 +273,8 @@ def rewrite(
             say(f"{len(rows):,} rows, whatever came out")
             say(f"data set: {out / 'dataset'}")
         return
+    from tilth.report.paraphrase import write_rewrite_report
+
     write_rewrite_report(out)
     print_rewrites(out, as_json=common.json)
     if common.json:
