@@ -307,7 +307,7 @@ def test_building_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
     ):
         with pytest.raises(RunMismatch, match=message):
             make(tmp_path / "bank", [a], **options)
-    with pytest.raises(RunMismatch, match=rf"built of {a}, {a}, {b} asked: `tilth bank add`"):
+    with pytest.raises(RunMismatch, match=rf"built from {a}, not from {a}, {b}: `tilth bank add`"):
         make(tmp_path / "bank", [a, b])
 
 

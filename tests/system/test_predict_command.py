@@ -72,7 +72,7 @@ def test_runs_of_trainings_predict(places: dict[str, Path], tmp_path: Path) -> N
     ("words", "said"),
     [
         (["MODEL", "TEXTS", "--column", "body"], "no column 'body': there are text"),
-        (["LABELLED", "TEXTS"], "no model folder"),
+        (["LABELLED", "TEXTS"], "is a file, where a model is asked for"),
         (["ENCODER", "TEXTS", "--probabilities"], "gives vectors"),
         (["MODEL", "TEXTS", "--encoder", "ENCODER"], "encoder is for a task file"),
         (["MODEL", "TEXTS", "-o", "MODEL"], "holds"),

@@ -152,6 +152,17 @@ def test_the_card_s_code_runs(model: str, exported: Path, monkeypatch: pytest.Mo
     np.testing.assert_allclose(logits.softmax(1)[0], expected, atol=1e-5)
 
 
+def test_a_model_of_pairs_is_compared_on_pairs(tmp_path: Path, encoder: Path) -> None:
+    pairs = new_classifier(str(encoder), kind="class", labels=LABELS["class"], device="cpu")
+    pairs.note_texts(2)
+    pairs.save(tmp_path / "pairs")
+    found = export(str(tmp_path / "pairs"), tmp_path / "run", precision="float32")
+    assert found["rows"] > 10
+    model = tmp_path / "run" / "model"
+    assert 'tokenizer.encode("A text.", "Another.")' in (model / "README.md").read_text()
+    assert load_classifier(str(model)).texts_per_input == 2
+
+
 def test_what_cannot_be_exported_or_trained_is_refused(
     model: str, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

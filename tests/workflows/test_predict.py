@@ -160,7 +160,7 @@ def test_a_model_of_pairs_reads_no_single_texts_and_the_reverse(
     assert len(predict("class", pairs, column="hypothesis", quiet=True)) == len(TEXTS)
     monkeypatch.setattr(MODELS["class"], "texts_per_input", 2)
     with pytest.raises(
-        InputError, match=r"single texts, and 'class' reads pairs: name two .*--col"
+        InputError, match=r"single texts, and 'class' reads pairs: name two .*--text"
     ):
         predict("class", TEXTS, quiet=True)
     assert len(predict("class", pairs, quiet=True)) == len(TEXTS)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from tilth.classifiers.settings import Finetuning
 from tilth.cli.app import Fields, changed
 from tilth.cli.options import CLASSIFIER, DATA, ENCODER, Common, LabelledSet, Out, SearchedBank
-from tilth.cli.screen import print_json, print_table, say
+from tilth.cli.screen import command_line, print_json, print_table, say
 from tilth.runs.cluster import Cluster
 from tilth.selftrain.settings import Augmentation
 from tilth.workflows.settings import AugmentOptions
@@ -90,4 +90,4 @@ def _show(results: dict[str, Any], out: Path) -> None:
     say(f"data set: {out / 'dataset'}")
     say(f"report: {out / 'report.html'}")
     trained = "tagger" if results["kind"] == "tags" else "classifier"
-    say(f"next: tilth train {trained} {out}")
+    say(f"next: {command_line('train', trained, out)}")

@@ -12,7 +12,7 @@ from tilth.bank.settings import BankSettings, IndexSettings
 from tilth.cli import bank_search
 from tilth.cli.app import App, Fields
 from tilth.cli.options import DATA, ENCODER, RUN_FOLDER, Bank, BankEncoder, Common, Json, Quiet
-from tilth.cli.screen import print_json, print_table, say
+from tilth.cli.screen import command_line, print_json, print_table, say
 from tilth.errors import TilthError
 from tilth.limits import CORES
 
@@ -70,7 +70,7 @@ def build(
     if was_built and not common.overwrite:
         say(f"{out}: was built before, with the same settings: nothing to do")
     _print_made(out, time.monotonic() - begun if fresh else None, json=common.json)
-    say(f'next: tilth bank search {out} "a sentence"')
+    say(f"next: {command_line('bank', 'search', out, 'a sentence')}")
 
 
 @app.command("add")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tilth.cli.app import Fields
 from tilth.cli.options import DATA, LM, PATH, TASK, Common, Out
-from tilth.cli.screen import print_json, print_table, say
+from tilth.cli.screen import command_line, print_json, print_table, say
 from tilth.limits import Resamples
 from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
 
@@ -47,9 +47,11 @@ def grow(
     """
     check_growth(sources, settings, out)
     from tilth.workflows.grow import grow as work
+    from tilth.workflows.grow.plan import too_short
 
     if plan:
-        _print_plan(work.plan(sources, settings, device=common.device), as_json=common.json)
+        made = work.plan(sources, settings, device=common.device)
+        _print_plan(made, too_short(made, settings), as_json=common.json)
         return
     results = work.grow_to_run(sources, out, settings, bootstrap=bootstrap, **common.job)
     if common.json:
@@ -58,7 +60,7 @@ def grow(
     print_grown(results)
     say(f"model: {out / 'model'}")
     say(f"report: {out / 'report.html'}")
-    say(f"next: tilth predict {out} FILE --out OUT")
+    say(f"next: {command_line('predict', out, 'FILE', '--out', 'OUT')}")
 
 
 def print_grown(results: Mapping[str, Any]) -> None:
@@ -79,11 +81,11 @@ def print_grown(results: Mapping[str, Any]) -> None:
         say(line)
 
 
-def _print_plan(plan: Plan, *, as_json: bool) -> None:
+def _print_plan(plan: Plan, short: str | None, *, as_json: bool) -> None:
     from tilth.generation.estimate import duration_words
 
     if as_json:
-        print_json({**asdict(plan), "seconds": plan.seconds})
+        print_json({**asdict(plan), "seconds": plan.seconds, "too_short": short})
         return
     print_table(
         "Ways to try", ("way", "one training"),
@@ -102,3 +104,5 @@ def _print_plan(plan: Plan, *, as_json: bool) -> None:
     say(
         f"shortest search: {duration_words(plan.least)}; everything: {duration_words(plan.seconds)}"
     )
+    if short is not None:
+        say(short)

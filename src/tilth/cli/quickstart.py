@@ -8,7 +8,7 @@ from typing import Annotated
 from tilth.cli.app import Fields
 from tilth.cli.generate import print_quality
 from tilth.cli.options import Common, Out
-from tilth.cli.screen import say
+from tilth.cli.screen import command_line, say
 from tilth.limits import SEED
 
 
@@ -29,4 +29,4 @@ def quickstart(
     print_quality(out, as_json=False)
     say(f"Open {out / 'report.html'} in a browser. Then try your own sentences, one a line:")
     say("  tilth generate sts-x2 --inputs sentences.txt --out runs/mine")
-    say(f"Read and annotate the rows (extra 'view'): tilth view {out}")
+    say(f"Read and annotate the rows (extra 'view'): {command_line('view', out)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import traceback
@@ -39,6 +40,11 @@ def escaped(text: str) -> str:
 def say(line: str) -> None:
     """Print a message to standard error."""
     print(escaped(line), file=sys.stderr)
+
+
+def command_line(*words: Any) -> str:
+    """Return a command of tilth as one types it."""
+    return shlex.join(["tilth", *map(str, words)])
 
 
 def print_json(value: Any) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tilth.classifiers.settings import Adaptation, ClassifierTraining
 from tilth.cli.app import App, Fields
 from tilth.cli.options import CLASSIFIER, DATA, ENCODER, PATH, RUN_FOLDER, Common, Out
-from tilth.cli.screen import print_json, print_table, say
+from tilth.cli.screen import command_line, print_json, print_table, say
 from tilth.encoders.settings import ENCODER_BASES, SimcseTraining, TripletTraining
 from tilth.limits import TextColumn
 from tilth.workflows.settings import ClassifierOptions, EncoderOptions, ScorerOptions
@@ -94,7 +94,7 @@ def triplet(
         f"encoder: {out / 'model'} (step {found['best']}, reciprocal rank "
         f"{max(found['reciprocal_rank']):.1f})"
     )
-    say(f"measure it: tilth evaluate sts {out} --data FOLDER")
+    say(f"measure it: {command_line('evaluate', 'sts', out, '--data', 'FOLDER')}")
 
 
 @app.command("simcse")
@@ -136,7 +136,7 @@ def simcse(
     say(f"encoder: {out / 'model'} (step {found['best']}, {measured})")
     for name, score in untrained.items():
         say(f"{name} as it is: dev {score:.1f}")
-    say(f"measure it: tilth evaluate sts {out} --data FOLDER")
+    say(f"measure it: {command_line('evaluate', 'sts', out, '--data', 'FOLDER')}")
 
 
 @app.command("scorer")
@@ -305,7 +305,8 @@ def adapt(
         print_json({"model": str(out / "model"), **found})
         return
     say(f"base: {out / 'model'} (loss {found['first']:.2f} at first, {found['last']:.2f} at last)")
-    say(f"train with it: tilth train classifier FILE --base {out} --out RUN")
+    again = command_line("train", "classifier", "FILE", "--base", out, "--out", "RUN")
+    say(f"train with it: {again}")
 
 
 def _show(what: str, trained: TrainedClassifier, *, as_json: bool) -> None:

@@ -259,12 +259,12 @@ def check_texts(model: str, texts: int | None, columns: Sequence[str], where: st
     if texts == 1 and len(columns) == 2:
         raise InputError(
             f"{where}columns {' and '.join(columns)} hold pairs, and {model!r} reads single texts: "
-            "name one column with --column"
+            "name one column with --text"
         )
     if texts == 2 and len(columns) == 1:
         raise InputError(
             f"{where}column {columns[0]!r} holds single texts, and {model!r} reads pairs: name two "
-            "columns with --column FIRST,SECOND"
+            "columns with --text FIRST,SECOND"
         )
 
 

@@ -159,6 +159,11 @@ def find_source(
     known = ", ".join(starters)
     if name.startswith("starter") and "/" not in name:
         raise InputError(f"no model {name!r} is shipped for this: there are {known}")
+    if folder.is_file():
+        raise InputError(
+            f"{name}: is a file, where a model is asked for: give a folder, a hub id or one of "
+            f"{known}"
+        )
     looks_like_path = name.startswith((".", "/", "~")) or os.sep * 2 in name or "\\" in name
     if looks_like_path or name.count("/") > 1 or folder.exists() or in_local_folder(Path(name)):
         raise InputError(

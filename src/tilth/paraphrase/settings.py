@@ -81,6 +81,8 @@ class RewriteSettings:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.round_trip and self.n != 1:
+            raise InputError("--round-trip writes one text for each: leave --number out")
 
 
 @dataclass(frozen=True, slots=True)

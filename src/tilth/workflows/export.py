@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ from tokenizers import Tokenizer
 
 tokenizer = Tokenizer.from_file("tokenizer.json")
 tokenizer.enable_truncation({longest})
-encoded = tokenizer.encode("A text.")
+encoded = tokenizer.encode({example})
 given = {{
     "input_ids": encoded.ids,
     "attention_mask": encoded.attention_mask,
@@ -98,7 +99,7 @@ def export(
     given = load_classifier(model, device="cpu")
     if isinstance(given.model, OnnxModel):
         raise InputError(f"model {model!r} is exported already: give the model it was made of")
-    data = [{"text": text} for text in quickstart_sentences()] if texts is None else texts
+    data = _default_texts(given) if texts is None else texts
     rows, where = open_rows(data, "train")
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
@@ -141,6 +142,14 @@ def export(
     return results
 
 
+def _default_texts(classifier: Classifier) -> list[dict[str, str]]:
+    """Return the quickstart's sentences, for a model of pairs each with the next one."""
+    texts = quickstart_sentences()
+    if classifier.texts_per_input != 2:
+        return [{"text": text} for text in texts]
+    return [{"text_a": one, "text_b": two} for one, two in pairwise(texts)]
+
+
 def _side_by_side(whole: Dataset, exported: Dataset) -> pa.Table:
     """Return each row's answers by the model and the exported one, and their probabilities.
 
@@ -175,6 +184,7 @@ def _write_card(run: Run, given: Classifier, results: Mapping[str, Any]) -> None
         model=run.settings["model"],
         answers="tags for all tokens of a text" if of_tokens else "answers",
         shape="(1, tokens, tags)" if of_tokens else "(1, labels)",
+        example='"A text.", "Another."' if given.texts_per_input == 2 else '"A text."',
         longest=given.max_length,
         **results,
     )
