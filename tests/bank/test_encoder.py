@@ -30,10 +30,10 @@ def test_other_encoders_by_their_own_batches(
     assert encoder.static is None
     assert encoder.dimension == 32
     texts = salads(50)
-    monkeypatch.setattr("tilth.models.device.choose_precision", lambda *_: torch.float32)
+    monkeypatch.setattr("tilth.models.embed.choose_precision", lambda *_: torch.float32)
     expected = load_encoder(str(tmp_path / "bert")).encode(texts, normalize_embeddings=True)
     np.testing.assert_allclose(encoder.encode(pa.array(texts)), expected, atol=1e-5)
-    monkeypatch.setattr("tilth.bank.encoder._TEXTS_AT_ONCE", 7)
+    monkeypatch.setattr("tilth.models.embed._AT_ONCE", 7)
     np.testing.assert_allclose(encoder.encode(pa.array(texts)), expected, atol=1e-5)
     assert encoder.encode(pa.array([], pa.string())).shape == (0, 32)
 

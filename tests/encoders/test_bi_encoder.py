@@ -190,10 +190,13 @@ def test_validation_is_spearman_of_cosines(base: str, pairs: Dataset) -> None:
 
 
 def test_an_encoder_that_tells_nothing_apart_has_zero(pairs: Dataset) -> None:
-    class Constant:
+    class Constant(torch.nn.Module):
         device = torch.device("cpu")
 
         def encode(self, texts: list[str], **_: object) -> torch.Tensor:
             return torch.ones(len(texts), 4)
+
+        def get_embedding_dimension(self) -> int:
+            return 4
 
     assert CorrelationEvaluator(pairs, bfloat16=False)(Constant()) == {METRIC: 0.0}

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from tilth.runs import Progress
 
-_TEXTS_AT_ONCE = 1024
-_BATCH = 64
-
 
 class TextEncoder:
     """An encoder as a bank uses it.
@@ -88,9 +85,10 @@ class TextEncoder:
         if isinstance(texts, pa.ChunkedArray):
             texts = texts.combine_chunks()
         if self.static is None:
-            if not isinstance(texts, pa.Array):
-                texts = pa.array(texts, pa.large_string())
-            vectors = self._encode_in_batches(texts, progress)
+            from tilth.models.embed import embed, unit  # not above: static encoders need no torch
+
+            rows = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
+            vectors = unit(embed(self.model, rows, progress=progress))
         else:
             vectors = self.static.encode(texts)
         finite = np.isfinite(vectors).all(axis=1)
@@ -102,30 +100,6 @@ class TextEncoder:
             )
         if progress is not None and self.static is not None:
             progress.advance(len(texts))
-        return vectors
-
-    def _encode_in_batches(self, texts: pa.Array, progress: Progress | None) -> NDArray[np.float32]:
-        from tilth.models.device import fast_autocast  # not above: static encoders need no torch
-
-        # Longest first over thousands of texts, so that batches pad little.
-        vectors = np.zeros((len(texts), self.dimension), np.float32)
-        lengths = np.array([len(text) for text in texts.to_pylist()])
-        order = np.argsort(-lengths, kind="stable")
-        with fast_autocast(self.model.device):
-            for start in range(0, len(order), _TEXTS_AT_ONCE):
-                rows = order[start : start + _TEXTS_AT_ONCE]
-                found: Any = self.model.encode(
-                    texts.take(pa.array(rows)).to_pylist(),
-                    batch_size=_BATCH,
-                    show_progress_bar=False,
-                    convert_to_numpy=True,
-                )
-                vectors[rows] = np.asarray(found, np.float32)
-                if progress is not None:
-                    progress.advance(len(rows))
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        with np.errstate(invalid="ignore"):  # a vector that is not finite stays so, to be found
-            vectors /= np.where(lengths == 0, 1, lengths)
         return vectors
 
 

@@ -30,6 +30,7 @@ from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
 from tilth.models.device import choose_precision
 from tilth.models.distributed import in_every_process, processes, shares, weighted
+from tilth.models.embed import embed, unit
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.pretrained import reset_padding, silence_transformers
 from tilth.models.trainer import (
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 SCORES = "sts"  # scores of the result, written by `tilth.workflows.train_encoder`
-_VALIDATION_BATCH = 128
 _MULTIPLE = 8  # of padded lengths
 
 
@@ -348,10 +348,6 @@ class UniqueTexts:
 
     def encode(self, model: Any) -> tuple[Tensor, Tensor]:
         """Return unit vectors of both columns, (rows, width) each."""
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=self._bfloat16):
-            encoded = model.encode(
-                self._texts, batch_size=_VALIDATION_BATCH, convert_to_tensor=True,
-                show_progress_bar=False,
-            )  # fmt: skip
-        vectors = torch.nn.functional.normalize(encoded.float(), dim=1).cpu()  # (texts, width)
+        dtype = torch.bfloat16 if self._bfloat16 else torch.float32
+        vectors = torch.from_numpy(unit(embed(model, self._texts, dtype=dtype)))  # (texts, width)
         return vectors[self._rows[0]], vectors[self._rows[1]]

@@ -81,12 +81,9 @@ def similarity_to_descriptions(
 
 
 def _encode(encoder: SentenceTransformer, texts: Sequence[str]) -> NDArray[np.float32]:
-    from tilth.models.device import fast_autocast
+    from tilth.models.embed import embed, unit
 
-    options: dict[str, Any] = {"normalize_embeddings": True, "show_progress_bar": False}
-    with fast_autocast(encoder.device):
-        vectors = encoder.encode(list(texts), batch_size=64, **options)
-    return np.asarray(vectors, np.float32)  # (texts, width)
+    return unit(embed(encoder, texts))  # (texts, width)
 
 
 def fit_column(task: Task) -> str | None:

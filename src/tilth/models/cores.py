@@ -16,7 +16,9 @@ M = TypeVar("M", bound=torch.nn.Module)
 def share_weights(model: M) -> M:
     """Return a copy of a model with a configuration and modules of its own, and the same memory."""
     tensors = [*model.parameters(), *model.buffers()]
-    return deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    found = deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    vars(found).pop("forward", None)  # a trainer's, which leads to the model it trains
+    return found
 
 
 def on_cores(works: Sequence[Callable[[Event], object]]) -> None:

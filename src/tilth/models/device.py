@@ -46,12 +46,6 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     return PRECISIONS[name]
 
 
-def fast_autocast(device: torch.device) -> torch.autocast:
-    """Return a context in which a float32 model computes as fast as the device can: see `auto`."""
-    is_low = choose_precision("auto", device) == torch.bfloat16
-    return torch.autocast(device.type, torch.bfloat16, enabled=is_low)
-
-
 def free_memory(device: torch.device) -> int:
     """Return the free bytes of a device; on a CPU, within the container's limit."""
     if device.type == "cuda":

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from tilth.errors import InputError, TilthError
 from tilth.models.names import ONNX
 from tilth.models.pretrained import reset_padding
 from tilth.models.token_batches import uses_token_type_ids
+from tilth.models.unpadded import first_tokens
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
@@ -119,7 +120,8 @@ def save_onnx(classifier: Classifier, folder: Path, *, is_int8: bool) -> None:
     any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     whole = folder / f"float32-{ONNX}" if is_int8 else folder / ONNX
     folder.mkdir(parents=True, exist_ok=True)
-    with _quiet():
+    is_tagger = classifier.kind == "tags"
+    with _quiet(), nullcontext() if is_tagger else first_tokens(model):
         try:
             program: Any = torch.onnx.export(
                 _Logits(model, names).eval(), examples, input_names=names,

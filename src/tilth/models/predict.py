@@ -32,6 +32,7 @@ from tilth.models.token_batches import (
     encode_words,
     uses_token_type_ids,
 )
+from tilth.models.unpadded import is_unpadded, unpadded
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
@@ -119,10 +120,11 @@ def text_outputs(
         return given
 
     for rows, encoded in _encode_ahead(encode, texts):
-        done, given = _each_batch(
-            model, label, encoded, longest=max_length, padding=int(tokenizer.pad_token_id or 0),
-            batch_tokens=batch_tokens,
-        )  # fmt: skip
+        with unpadded(model, first_only=True):
+            done, given = _each_batch(
+                model, label, encoded, longest=max_length, padding=int(tokenizer.pad_token_id or 0),
+                batch_tokens=batch_tokens,
+            )  # fmt: skip
         # Read from the GPU once for all batches.
         found[np.array(rows)[np.concatenate(done)]] = torch.cat(given).cpu().numpy()
         cut += encoded.cut
@@ -141,7 +143,8 @@ def _each_batch(
     On a processor each core takes the next batch, the widest first: the threads of torch and of
     onnxruntime divide the products of one batch, which are too small for them.
     """
-    some = batches(encoded, device=model.device, is_float32=_is_float32(model), **how)
+    how |= {"device": model.device, "is_float32": _is_float32(model)}
+    some = batches(encoded, is_unpadded=is_unpadded(model), **how)
     cores = torch.get_num_threads() if model.device.type == "cpu" else 1
     if cores > 1:
         every = list(some)
@@ -268,10 +271,11 @@ def _label_windows(
         found: Tensor = logits.flatten(0, 1)[asked].float().softmax(dim=-1)  # (words, tags)
         return found
 
-    rows, found = _each_batch(
-        model, label, encoded, longest=classifier.max_length,
-        padding=int(classifier.tokenizer.pad_token_id or 0), batch_tokens=batch_tokens,
-    )  # fmt: skip
+    with unpadded(model):
+        rows, found = _each_batch(
+            model, label, encoded, longest=classifier.max_length,
+            padding=int(classifier.tokenizer.pad_token_id or 0), batch_tokens=batch_tokens,
+        )  # fmt: skip
     order = np.concatenate(rows)
     ends = np.cumsum([len(windows[row].word_starts) for row in order])
     parts = np.split(torch.cat(found).cpu().numpy(), ends[:-1])

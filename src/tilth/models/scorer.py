@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tilth.errors import InputError, TilthError
 from tilth.models import names
 from tilth.models.device import choose_device, choose_precision
+from tilth.models.embed import embed, unit
 from tilth.models.encoder import fingerprint_encoder, load_encoder
 from tilth.models.predict import text_outputs
 from tilth.models.pretrained import fingerprint_model, load_pretrained, max_input_tokens
@@ -195,10 +196,7 @@ class CosineScorer:
     def scores(self, first: list[str], second: list[str]) -> NDArray[np.float32]:
         """Return 0 to 100 for each pair, (pairs,)."""
         texts = sorted({*first, *second}, key=lambda text: (len(text), text))
-        with _autocast(torch.device(self.encoder.device), self.dtype):
-            vectors = self.encoder.encode(
-                texts, batch_size=64, normalize_embeddings=True, show_progress_bar=False
-            )  # (texts, width)
+        vectors = unit(embed(self.encoder, texts, dtype=self.dtype))  # (texts, width)
         index = {text: number for number, text in enumerate(texts)}
         one, two = (vectors[[index[text] for text in side]] for side in (first, second))
         cosines = np.einsum("pw,pw->p", one, two, dtype=np.float32)  # (pairs,)

@@ -104,6 +104,7 @@ def batches(
     padding: int,
     device: torch.device,
     is_float32: bool = True,
+    is_unpadded: bool = False,
     batch_tokens: int | None = None,
 ) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
     """Yield the row indices of each batch and its inputs, padded to one length.
@@ -113,15 +114,17 @@ def batches(
         padding: id of the padding token.
         is_float32: whether the model computes in float32; on a processor, texts of one length then
             make a batch without padding if they are enough.
+        is_unpadded: whether the model itself takes the padding out.
         batch_tokens: per batch, padding included; None: chosen for speed.
     """
     is_exact = is_float32 and device.type == "cpu"
     budget = batch_tokens or _TOKENS[device.type]
     starts = np.cumsum(encoded.lengths) - encoded.lengths
-    multiple = 1 if is_exact else _MULTIPLE
+    multiple = 1 if is_exact or is_unpadded else _MULTIPLE
+    least = budget if is_unpadded else _LEAST if is_exact else 0
     # Within the model's positions, whose number need not be a multiple.
     widths = np.minimum(-(-encoded.lengths // multiple) * multiple, longest)
-    for some in _of_like_widths(widths, budget, _LEAST if is_exact else 0):
+    for some in _of_like_widths(widths, budget, least):
         columns = np.arange(widths[some[-1]])
         mask = columns < encoded.lengths[some, None]  # (rows, width)
         indices = np.where(mask, starts[some, None] + columns, 0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
@@ -15,6 +16,7 @@ from tilth.classifiers.logistic import logistic
 from tilth.encoders.setfit import train_setfit
 from tilth.errors import InputError
 from tilth.models.classifier import ClassifierRows, Kind
+from tilth.models.embed import embed, unit
 from tilth.models.encoder import load_encoder
 from tilth.report.systems import ENCODER, FREQUENT, MAJORITY, SETFIT, TFIDF, WORDS
 from tilth.runs import Progress
@@ -111,7 +113,7 @@ def _fit_setfit(rows: LabeledExamples, base: str, device: str) -> Answer:
     encoder = train_setfit(
         [text for (text,) in rows.texts], np.asarray(rows.targets), base, device=device
     )
-    return _fitted(rows, _embeddings(encoder, unit=False), _C_SETFIT)
+    return _fitted(rows, _embeddings(encoder, is_unit=False), _C_SETFIT)
 
 
 def _fitted(rows: LabeledExamples, features: Features, strength: float) -> Answer:
@@ -150,14 +152,12 @@ def _loaded(encoder: str, device: str) -> Any:
         return None
 
 
-def _embeddings(encoder: Any, *, unit: bool = True) -> Features:
+def _embeddings(encoder: Any, *, is_unit: bool = True) -> Features:
     """Return a function from texts to embeddings; for pairs also their difference and product."""
 
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = encoder.encode(
-            list(texts), normalize_embeddings=unit, show_progress_bar=False
-        )
-        return found
+        found = embed(encoder, texts, dtype=torch.float32)
+        return unit(found) if is_unit else found
 
     def features(rows: Sequence[tuple[str, ...]]) -> NDArray[np.float32]:
         sides = [encode(texts) for texts in zip(*rows, strict=True)]

@@ -1,0 +1,74 @@
+"""Compute sentence vectors of many texts, on every core and without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tilth.models.cores import on_cores, share_weights
+from tilth.models.device import choose_precision
+from tilth.models.unpadded import unpadded
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from tilth.runs import Progress
+
+_BATCH = 64
+_AT_ONCE = 8 * _BATCH  # texts that a core takes
+
+
+def embed(
+    encoder: SentenceTransformer,
+    texts: Sequence[str],
+    *,
+    dtype: torch.dtype | None = None,
+    progress: Progress | None = None,
+) -> NDArray[np.float32]:
+    """Return the vectors of texts as the encoder makes them, (texts, dimension).
+
+    Args:
+        dtype: of matrix products; None: the device's fastest.
+    """
+    device = torch.device(encoder.device)
+    dtype = dtype or choose_precision("auto", device)
+    order = np.argsort([-len(text) for text in texts], kind="stable")
+    parts = [order[start : start + _AT_ONCE] for start in range(0, len(order), _AT_ONCE)][::-1]
+    found = np.zeros((len(texts), int(encoder.get_embedding_dimension() or 0)), np.float32)
+    lock = Lock()
+
+    def run(ours: Any, is_stopped: Event) -> None:
+        # Autocast is of a thread.
+        with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
+            while not is_stopped.is_set():
+                with lock:
+                    if not parts:
+                        return
+                    rows = parts.pop()
+                some = [texts[row] for row in rows]
+                found[rows] = ours.encode(some, batch_size=_BATCH, show_progress_bar=False)
+                if progress is not None:
+                    with lock:
+                        progress.advance(len(rows))
+
+    cores = min(torch.get_num_threads(), len(parts)) if device.type == "cpu" else 1
+    with unpadded(encoder):
+        if cores <= 1:
+            run(encoder, Event())
+        else:
+            on_cores([partial(run, share_weights(encoder)) for _ in range(cores)])
+    return found
+
+
+def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return vectors of length 1; a zero vector stays one, and one that is not finite."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        found: NDArray[np.float32] = vectors / np.where(lengths == 0, np.float32(1), lengths)
+    return found

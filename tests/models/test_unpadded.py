@@ -1,0 +1,141 @@
+"""Encoders without padding give what they give with it."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+from tests.tiny.models import salads, save_model, word_tokenizer
+from tilth.models import load_encoder
+from tilth.models.cores import share_weights
+from tilth.models.embed import embed, unit
+from tilth.models.kernel_arrays import codes
+from tilth.models.unpadded import _attend_texts, first_tokens, is_unpadded, unpadded
+
+KINDS = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
+LENGTHS = (1, 9, 16, 0, 4, 37)
+
+
+@pytest.mark.parametrize("size", [16, 32, 48])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_kernel_equals_torch(dtype: torch.dtype, size: int) -> None:
+    torch.manual_seed(0)
+    starts = np.append(0, np.cumsum(LENGTHS))
+    query, key, value = 3 * torch.randn(3, starts[-1], 2, size).to(dtype)
+    out = torch.empty_like(query)
+    _attend_texts(
+        codes(query), codes(key), codes(value), starts, math.log2(math.e) / 5,
+        np.full((size + 4, 48), np.nan, np.float32), np.full((48 + 8, size), np.nan, np.float32),
+        codes(out),
+    )  # fmt: skip
+    for start, end in pairwise(starts):
+        one, two, three = (side[start:end].double().transpose(0, 1) for side in (query, key, value))
+        expected = (one @ two.mT / 5).softmax(-1) @ three
+        found = out[start:end].double().transpose(0, 1)
+        # bfloat16 is rounded to one part in 256; products of 50 are exact to 1e-5 of their weight.
+        rtol = 4.1e-3 if dtype == torch.bfloat16 else 2e-5
+        torch.testing.assert_close(found, expected, rtol=rtol, atol=2e-5)
+
+
+def made(kind: str, auto_class: Any = AutoModelForSequenceClassification, **changed: Any) -> Any:
+    torch.manual_seed(0)
+    shape = {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 64, "max_position_embeddings": 40, "num_labels": 3,
+        "vocab_size": len(word_tokenizer()), "pad_token_id": 0,
+    }  # fmt: skip
+    config = AutoConfig.for_model(kind, **shape, **changed)
+    model = auto_class.from_config(config).eval()
+    with torch.no_grad():  # else attention is nearly uniform
+        for name, weight in model.named_parameters():
+            weight.mul_(1 if "LayerNorm" in name else 8)
+    return model
+
+
+def padded_batch() -> Any:
+    texts = [*salads(5), "a", "man sleeps"]
+    return word_tokenizer()(texts, padding=True, return_tensors="pt", return_token_type_ids=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_texts_have_the_logits_they_have_with_padding(kind: str) -> None:
+    model, inputs = made(kind), padded_batch()
+    expected = model(**inputs).logits
+    for first_only in (False, True):
+        with unpadded(model, first_only=first_only):
+            assert is_unpadded(model)
+            torch.testing.assert_close(model(**inputs).logits, expected, rtol=1e-4, atol=1e-4)
+            copied = share_weights(model)
+        torch.testing.assert_close(copied(**inputs).logits, expected, rtol=1e-4, atol=1e-4)
+    assert not is_unpadded(model)
+    assert torch.equal(model(**inputs).logits, expected)
+    with first_tokens(model):
+        torch.testing.assert_close(model(**inputs).logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_tokens_have_the_logits_they_have_with_padding(kind: str) -> None:
+    model, inputs = made(kind, AutoModelForTokenClassification), padded_batch()
+    expected = model(**inputs).logits
+    with unpadded(model):
+        found = model(**inputs).logits
+    there = inputs["attention_mask"].bool()
+    torch.testing.assert_close(found[there], expected[there], rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_texts_do_not_depend_on_others() -> None:
+    model, inputs = made("bert"), padded_batch()
+    with unpadded(model, first_only=True):
+        together = model(**inputs).logits
+        for row, mask in enumerate(inputs["attention_mask"]):
+            alone = inputs["input_ids"][row : row + 1, : int(mask.sum())]
+            torch.testing.assert_close(model(alone).logits[0], together[row], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [("bert", {"num_attention_heads": 4}), ("distilbert", {}), ("bert", {"is_decoder": True})],
+)
+@torch.inference_mode()
+def test_other_models_run_as_they_do(kind: str, changed: dict[str, Any]) -> None:
+    model, inputs = made(kind), padded_batch()
+    for name, value in changed.items():
+        setattr(model.config, name, value)
+    expected = model(**inputs).logits
+    with unpadded(model, first_only=True):
+        assert not is_unpadded(model)
+        assert torch.equal(model(**inputs).logits, expected)
+
+
+def test_embeddings_are_sentence_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = load_encoder(str(save_model(tmp_path / "bert", made("bert").bert)), device="cpu")
+    texts = salads(40)
+    expected = encoder.encode(texts)
+    monkeypatch.setattr("tilth.models.embed._AT_ONCE", 7)
+    for threads in (1, 3):
+        monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
+        found = embed(encoder, texts, dtype=torch.float32)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert embed(encoder, []).shape == (0, 32)
+
+
+def test_unit_vectors_keep_zeros_and_what_is_not_finite() -> None:
+    found = unit(np.array([[3, 4], [0, 0], [np.nan, 1], [np.inf, 1]], np.float32))
+    np.testing.assert_allclose(found[:2], [[0.6, 0.8], [0, 0]], rtol=1e-6)
+    assert not np.isfinite(found[2:]).all(axis=1).any()
