@@ -20,12 +20,13 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from tilth.models.kernel_arrays import LANES
-from tilth.models.kernels import FAST, kernel
+from tilth.models.kernels import FAST, kernel, prefetch
 
 # Columns of the table of rows: addresses, bytes from one head to the next, tokens.
 ROW_FIELDS = 5
 PROMPT_KEYS, PROMPT_VALUES, HEAD_BYTES, PROMPT_TOKENS, OWN_TOKENS = range(ROW_FIELDS)
 
+_LINE = 64  # bytes of a line of the cache
 _FLOAT, _INT32 = ir.FloatType(), ir.IntType(32)
 _FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT32, LANES)
 _SHORTS = ir.VectorType(ir.IntType(16), LANES)
@@ -66,6 +67,24 @@ def _total(builder: Any, sums: Any) -> Any:
     return builder.extract_element(sums, ir.Constant(_INT32, 0))
 
 
+def _four_totals(builder: Any, sums: list[Any]) -> Any:
+    """Return the four sums of LANES values each, of four vectors, added by pairs and halves."""
+
+    def added(one: Any, two: Any, *masks: list[int]) -> Any:
+        parts = [builder.shuffle_vector(one, two, _lanes(mask)) for mask in masks]
+        return builder.fadd(*parts)
+
+    pairs = [0, 8, 2, 10, 4, 12, 6, 14], [1, 9, 3, 11, 5, 13, 7, 15]
+    fours = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
+    one, two = added(*sums[:2], *pairs), added(*sums[2:], *pairs)
+    both = added(one, two, *fours)
+    return added(both, both, [0, 1, 2, 3], [4, 5, 6, 7])
+
+
+def _lanes(numbers: list[int]) -> Any:
+    return ir.Constant(ir.VectorType(_INT32, len(numbers)), numbers)
+
+
 def _parts(chunks: Any) -> int:
     """Return the number of LANES in a head, which the type of `chunks` says."""
     number: int = chunks.ndim if isinstance(chunks, types.Array) else chunks.count
@@ -82,15 +101,23 @@ def _dot_rows(_: Any, kind: Any, chunks: Any, query: Any, rows: Any, count: Any,
         places = [ir.Constant(count.type, LANES * part) for part in range(_parts(chunks))]
         parts = [_load(builder, query, place, kind) for place in places]
         width = ir.Constant(count.type, LANES * _parts(chunks))
-        with cgutils.for_range_slice(
-            builder, zero, count, ir.Constant(count.type, 1), inc=True
-        ) as (row, _):
-            first = builder.mul(row, width)
-            sums = ir.Constant(_FLOATS, [0.0] * LANES)
+
+        def products(row: Any) -> Any:
+            """Return LANES sums, which add up to the dot product with a row."""
+            first, sums = builder.mul(row, width), ir.Constant(_FLOATS, [0.0] * LANES)
             for place, part in zip(places, parts, strict=True):
                 values = _load(builder, rows, builder.add(first, place), kind)
                 sums = _multiply_add(builder, values, part, sums)
-            builder.store(_total(builder, sums), _at(builder, out, row, 4, _FLOAT))
+            return sums
+
+        one, four = (ir.Constant(count.type, number) for number in (1, 4))
+        whole = builder.and_(count, ir.Constant(count.type, -4))
+        with cgutils.for_range_slice(builder, zero, whole, four, inc=True) as (row, _):
+            others = [builder.add(row, ir.Constant(count.type, number)) for number in range(4)]
+            totals = _four_totals(builder, [products(other) for other in others])
+            builder.store(totals, _at(builder, out, row, 4, totals.type)).align = 4
+        with cgutils.for_range_slice(builder, whole, count, one, inc=True) as (row, _):
+            builder.store(_total(builder, products(row)), _at(builder, out, row, 4, _FLOAT))
         return context.get_dummy_value()
 
     return types.void(kind, chunks, query, rows, count, out), generate
@@ -126,6 +153,21 @@ def _add_rows(_: Any, kind: Any, chunks: Any, weights: Any, rows: Any, count: An
         return context.get_dummy_value()
 
     return types.void(kind, chunks, weights, rows, count, out), generate
+
+
+@intrinsic
+def _fetch(_: Any, address: Any, count: Any) -> Any:
+    """Fetch bytes at an address into the cache, in the background."""
+
+    def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        address, count = arguments
+        zero, line = (ir.Constant(count.type, number) for number in (0, _LINE))
+        with cgutils.for_range_slice(builder, zero, count, line, inc=True) as (place, _):
+            pointer = builder.inttoptr(builder.add(address, place), ir.IntType(8).as_pointer())
+            prefetch(builder, pointer)
+        return context.get_dummy_value()
+
+    return types.void(address, count), generate
 
 
 @intrinsic
@@ -177,7 +219,7 @@ def attend(chunks, queries, keys, values, own_keys, own_values, rows, order, sca
         own_keys, own_values: those of the row's own tokens. # (rows, kv heads, width, size)
         rows: int64 table of the columns above. # (rows, ROW_FIELDS)
         order: the rows to compute; those that share a prompt stand together, so that it is read
-            from the nearest cache.
+            from a near cache. What the next one reads is fetched in the meantime.
         scale: of products of query and key, times log2(e).
         out: float32 output. # (rows, heads, size)
     """
@@ -186,15 +228,24 @@ def attend(chunks, queries, keys, values, own_keys, own_values, rows, order, sca
     together = queries.shape[1] // heads  # query heads that read one head of keys
     step = own_keys.shape[2] * size * item
     weights = np.empty(rows[:, PROMPT_TOKENS].max() + own_keys.shape[2], np.float32)
-    for head in range(heads):
-        for row in order:
-            own, prompt = rows[row, OWN_TOKENS], rows[row, PROMPT_TOKENS]
+    for number, row in enumerate(order):
+        prompt, own = rows[row, PROMPT_TOKENS], rows[row, OWN_TOKENS]
+        after = order[min(number + 1, len(order) - 1)]
+        own_bytes = rows[after, OWN_TOKENS] * size * item
+        is_new = rows[after, PROMPT_KEYS] != rows[row, PROMPT_KEYS]
+        prompt_bytes = rows[after, PROMPT_TOKENS] * size * item if is_new else 0
+        mine = weights.ctypes.data + 4 * prompt
+        for head in range(heads):
+            place, shift = (after * heads + head) * step, head * rows[after, HEAD_BYTES]
+            _fetch(own_keys.ctypes.data + place, own_bytes)  # type: ignore[call-arg]
+            _fetch(own_values.ctypes.data + place, own_bytes)  # type: ignore[call-arg]
+            _fetch(rows[after, PROMPT_KEYS] + shift, prompt_bytes)  # type: ignore[call-arg]
+            _fetch(rows[after, PROMPT_VALUES] + shift, prompt_bytes)  # type: ignore[call-arg]
             own_keys[row, head, own] = keys[row, head]
             own_values[row, head, own] = values[row, head]
-            shift, place = head * rows[row, HEAD_BYTES], (row * heads + head) * step
+            place, shift = (row * heads + head) * step, head * rows[row, HEAD_BYTES]
             prompt_keys = rows[row, PROMPT_KEYS] + shift
             prompt_values = rows[row, PROMPT_VALUES] + shift
-            mine = weights.ctypes.data + 4 * prompt
             for one in range(head * together, (head + 1) * together):
                 at = (row * queries.shape[1] + one) * size
                 query, target = queries.ctypes.data + at * item, out.ctypes.data + at * 4
