@@ -61,6 +61,9 @@ class Letters:
         counts = np.array([[text.count("a"), text.count("b")] for text in texts], float)
         return counts / np.linalg.norm(counts, axis=1, keepdims=True).clip(1e-9)
 
+    def get_embedding_dimension(self) -> int:
+        return 2
+
 
 def test_similarity_is_the_cosine_of_each_text_to_each_description() -> None:
     found = similarity_to_descriptions(Letters(), ["aaa", "ab"], ["a", "bb", "abab"])
