@@ -238,9 +238,9 @@ def attend(chunks, queries, keys, values, own_keys, own_values, rows, order, sca
         for head in range(heads):
             place, shift = (after * heads + head) * step, head * rows[after, HEAD_BYTES]
             _fetch(own_keys.ctypes.data + place, own_bytes)  # type: ignore[call-arg]
-            _fetch(own_values.ctypes.data + place, own_bytes)  # type: ignore[call-arg]
-            _fetch(rows[after, PROMPT_KEYS] + shift, prompt_bytes)  # type: ignore[call-arg]
-            _fetch(rows[after, PROMPT_VALUES] + shift, prompt_bytes)  # type: ignore[call-arg]
+            _fetch(own_values.ctypes.data + place, own_bytes)
+            _fetch(rows[after, PROMPT_KEYS] + shift, prompt_bytes)
+            _fetch(rows[after, PROMPT_VALUES] + shift, prompt_bytes)
             own_keys[row, head, own] = keys[row, head]
             own_values[row, head, own] = values[row, head]
             place, shift = (row * heads + head) * step, head * rows[row, HEAD_BYTES]
@@ -249,7 +249,7 @@ def attend(chunks, queries, keys, values, own_keys, own_values, rows, order, sca
             for one in range(head * together, (head + 1) * together):
                 at = (row * queries.shape[1] + one) * size
                 query, target = queries.ctypes.data + at * item, out.ctypes.data + at * 4
-                _dot_rows(kind, chunks, query, prompt_keys, prompt, weights.ctypes.data)  # type: ignore[call-arg]
+                _dot_rows(kind, chunks, query, prompt_keys, prompt, weights.ctypes.data)
                 _dot_rows(kind, chunks, query, own_keys.ctypes.data + place, own + 1, mine)
                 total = _weigh(weights[: prompt + own + 1], scale)
                 out[row, one] = 0
