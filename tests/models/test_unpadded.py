@@ -108,8 +108,11 @@ def test_texts_do_not_depend_on_others() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "changed"),
-    [("bert", {"num_attention_heads": 4}), ("distilbert", {}), ("bert", {"is_decoder": True})],
-)
+    [
+        ("bert", {"num_attention_heads": 4}), ("distilbert", {}), ("bert", {"is_decoder": True}),
+        ("bert", {"output_hidden_states": True}),
+    ],
+)  # fmt: skip
 @torch.inference_mode()
 def test_other_models_run_as_they_do(kind: str, changed: dict[str, Any]) -> None:
     model, inputs = made(kind), padded_batch()
@@ -133,6 +136,18 @@ def test_embeddings_are_sentence_transformers(
         found = embed(encoder, texts, dtype=torch.float32)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert embed(encoder, []).shape == (0, 32)
+
+
+def test_texts_whose_scores_are_no_numbers_are_none_and_harm_no_other() -> None:
+    query, key, value = torch.randn(3, 20, 1, 16)
+    key[3] = math.nan
+    out = torch.empty_like(query)
+    _attend_texts(
+        codes(query), codes(key), codes(value), np.array([0, 9, 20]), 1.0,
+        np.empty((16 + 4, 16), np.float32), np.empty((16 + 8, 16), np.float32), codes(out),
+    )  # fmt: skip
+    assert out[:9].isnan().all()
+    assert not out[9:].isnan().any()
 
 
 def test_unit_vectors_keep_zeros_and_what_is_not_finite() -> None:

@@ -67,6 +67,7 @@ def _spread(builder: Any, value: Any) -> Any:
 
 
 def _larger(builder: Any, one: Any, two: Any) -> Any:
+    """Return the larger values; those of `two` where either is not a number."""
     return builder.select(builder.fcmp_ordered(">", one, two), one, two)
 
 
@@ -82,7 +83,7 @@ def _over_lanes(builder: Any, combine: Callable[[Any, Any], Any], values: Any) -
 
 def _exp2(builder: Any, exponents: Any) -> Any:
     """Return 2 to exponents of at most 0, to 3e-7 of it; 2**_LOWEST below."""
-    exponents = _larger(builder, exponents, _floats(_LOWEST))
+    exponents = _larger(builder, _floats(_LOWEST), exponents)  # what is not a number stays so
     whole = _call(builder, "floor", exponents)
     part = builder.fsub(exponents, whole)
     power = _floats(_EXP2[0])

@@ -183,6 +183,7 @@ def _is_known(encoder: Any) -> bool:
         weight.device.type == "cpu"
         and weight.dtype in CODES
         and not config.is_decoder
+        and not config.output_hidden_states  # they would come without padding
         and all(getattr(one, _KIND) == "sdpa" for one in _configs(encoder))
         and config.hidden_size // config.num_attention_heads % _WIDTH == 0
     )
