@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,6 +38,8 @@ def made(base: str, labels: tuple[str, ...] = ("animal", "none", "water")) -> Cl
 def test_the_pooler_gives_the_normalised_mean_of_the_encoder(base: str) -> None:
     classifier = made(base)
     assert classifier.reads_embedding
+    body: Any = classifier.model.bert
+    assert {id(one.config) for one in body.modules() if hasattr(one, "config")} == {id(body.config)}
     given = classifier.tokenizer(TEXTS, padding=True, return_tensors="pt")
     given.pop("token_type_ids", None)
     with torch.no_grad():

@@ -329,7 +329,8 @@ def _read_embedding(model: Any, files: ModelFiles) -> bool:
 
 def _add_mean_pooling(body: Any) -> None:
     """Add an attention layer that gives each token the mean of all: a plain transformers model."""
-    layer = copy.deepcopy(body.encoder.layer[-1])
+    # Its configuration is the model's, not a copy.
+    layer = copy.deepcopy(body.encoder.layer[-1], {id(body.config): body.config})
     attention = layer.attention
     for linear, diagonal in (
         (attention.self.query, 0.0),  # all attention scores are 0

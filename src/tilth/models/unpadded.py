@@ -140,9 +140,8 @@ def unpadded(model: Any, *, first_only: bool = False) -> Iterator[None]:
                 hooks.append(after.register_forward_pre_hook(packing.keep_first))
             for hook in hooks:
                 stack.callback(hook.remove)
-            for config in _configs(encoder):
-                stack.callback(setattr, config, _KIND, getattr(config, _KIND))
-                setattr(config, _KIND, _NAME)
+            stack.callback(setattr, encoder.config, _KIND, getattr(encoder.config, _KIND))
+            setattr(encoder.config, _KIND, _NAME)
         yield
 
 
@@ -170,12 +169,6 @@ def _encoders(model: Any) -> list[Any]:
     return [one for one in modules if type(one).__name__ in _ENCODERS]
 
 
-def _configs(encoder: Any) -> list[Any]:
-    """Return the configurations of the encoder and its layers, which may have others."""
-    configs = [one.config for one in encoder.modules() if hasattr(one, "config")]
-    return list({id(config): config for config in configs}.values())
-
-
 def _is_known(encoder: Any) -> bool:
     """Return whether the kernels compute what an encoder does."""
     config, weight = encoder.config, next(encoder.parameters())
@@ -184,6 +177,6 @@ def _is_known(encoder: Any) -> bool:
         and weight.dtype in CODES
         and not config.is_decoder
         and not config.output_hidden_states  # they would come without padding
-        and all(getattr(one, _KIND) == "sdpa" for one in _configs(encoder))
+        and getattr(config, _KIND) == "sdpa"
         and config.hidden_size // config.num_attention_heads % _WIDTH == 0
     )
