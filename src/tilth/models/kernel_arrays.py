@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+# A block of the kernels that compute products: columns, of which sizes of heads are multiples.
+WIDTH, ROWS = 16, 4
 LANES = 8  # values of an instruction: head sizes of attention are multiples of it
 # Data types that kernels read, as those of equal width that numpy knows.
 CODES = {torch.float32: (torch.float32, np.float32), torch.bfloat16: (torch.int16, np.uint16)}
@@ -21,6 +23,30 @@ def codes(values: Tensor) -> NDArray[Any]:
     """Return values as numpy knows them: bfloat16 as uint16."""
     seen, kind = CODES[values.dtype]
     return values.contiguous().view(seen).numpy().view(kind)
+
+
+class Attention(Protocol):
+    """Computes attention among tokens that stand in one sequence, whatever texts they are of."""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """Return the attention in a layer; all tensors are (tokens, heads, size)."""
+
+
+def attend_in_sequence(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001 - `attention` knows what a token reads
+    *,
+    attention: Attention,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attend as transformers' attention functions do; the batch is one sequence."""
+    queries, keys, values = (one[0].transpose(0, 1) for one in (query, key, value))
+    scale = scaling or query.shape[-1] ** -0.5
+    return attention.attend(module.layer_idx, queries, keys, values, scale)[None], None
 
 
 def in_parts(work: Callable[[slice, int], None], count: int) -> None:

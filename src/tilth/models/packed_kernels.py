@@ -16,10 +16,9 @@ from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from tilth.models.kernel_arrays import ROWS, WIDTH
 from tilth.models.kernels import FAST, kernel
 
-WIDTH = 16  # columns of a block: sizes of heads are multiples of it
-ROWS = 4  # rows of a block
 _FLOAT, _INT32, _SHORT = ir.FloatType(), ir.IntType(32), ir.IntType(16)
 _FLOATS, _INTS, _SHORTS = (ir.VectorType(kind, WIDTH) for kind in (_FLOAT, _INT32, _SHORT))
 _LOWEST = -100.0  # the exponent of a weight; its shares of sums stay normal numbers

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from tilth.models.kernel_arrays import CODES, codes, in_parts
+from tilth.models.kernel_arrays import CODES, ROWS, WIDTH, attend_in_sequence, codes, in_parts
 from tilth.object_code import Compiled
 
 _NAME, _KIND = "tilth_unpadded", "_attn_implementation"
 _KINDS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
 _ENCODERS = tuple(f"{kind}Encoder" for kind in _KINDS)
-_WIDTH, _ROWS = 16, 4  # of a block in the kernels: sizes of heads are multiples of the width
 # Tokens are padded to a multiple: for each number of them, a library prepares its products anew.
 _MULTIPLE = 32
 
@@ -54,7 +53,7 @@ class _Packing:
         self.indices = mask.flatten().nonzero()[:, 0]
         spare = self.indices.new_zeros(-len(self.indices) % _MULTIPLE)
         packed = states.flatten(0, 1)[torch.cat((self.indices, spare))]
-        return (packed[None],), {**kwargs, "attention_mask": None, "packing": self}
+        return (packed[None],), {**kwargs, "attention_mask": None, "attention": self}
 
     def unpack(self, _: Any, __: Any, output: Any) -> Any:
         """Return the padded batch, or (texts, 1, dimension) of first tokens."""
@@ -72,10 +71,17 @@ class _Packing:
         first = torch.from_numpy(self.starts[:-1])
         return tuple(states[:, first] for states in args)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    def attend(
+        self,
+        layer: int,  # noqa: ARG002 - nothing is kept of a layer
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: float,
+    ) -> Tensor:
         """Return attention within texts; all tensors are (tokens, heads, size)."""
         size = query.shape[2]
-        longest = -(-int(np.diff(self.starts).max(initial=1)) // _WIDTH) * _WIDTH
+        longest = -(-int(np.diff(self.starts).max(initial=1)) // WIDTH) * WIDTH
         out = torch.empty_like(query)
         out[self.starts[-1] :] = 0
         given, found = [codes(one) for one in (query, key, value)], codes(out)
@@ -83,8 +89,8 @@ class _Packing:
         def work(texts: slice, _: int) -> None:
             _attend_texts(
                 *given, self.starts[texts.start : texts.stop + 1], scale * math.log2(math.e),
-                np.zeros((size + _ROWS, longest), np.float32),
-                np.zeros((longest + 2 * _ROWS, size), np.float32),
+                np.empty((size + ROWS, longest), np.float32),
+                np.empty((longest + 2 * ROWS, size), np.float32),
                 found,
             )  # fmt: skip
 
@@ -92,29 +98,12 @@ class _Packing:
         return out
 
 
-def _attend(
-    _: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,  # noqa: ARG001 - a text reads all of its tokens
-    *,
-    packing: _Packing,
-    scaling: float | None = None,
-    **__: Any,
-) -> tuple[Tensor, None]:
-    """Attend as transformers' attention functions do; the batch is one sequence."""
-    queries, keys, values = (one[0].transpose(0, 1) for one in (query, key, value))
-    scale = scaling or query.shape[-1] ** -0.5
-    return packing.attend(queries, keys, values, scale)[None], None
-
-
 def _mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Tensor | None:
     """Return the mask of tokens as it is, (texts, width)."""
     return attention_mask
 
 
-AttentionInterface.register(_NAME, _attend)
+AttentionInterface.register(_NAME, attend_in_sequence)
 AttentionMaskInterface.register(_NAME, _mask)
 
 
@@ -178,5 +167,5 @@ def _is_known(encoder: Any) -> bool:
         and not config.is_decoder
         and not config.output_hidden_states  # they would come without padding
         and getattr(config, _KIND) == "sdpa"
-        and config.hidden_size // config.num_attention_heads % _WIDTH == 0
+        and config.hidden_size // config.num_attention_heads % WIDTH == 0
     )

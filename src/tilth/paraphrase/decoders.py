@@ -17,7 +17,7 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from tilth.models.kernel_arrays import CODES, LANES, codes, in_parts
+from tilth.models.kernel_arrays import CODES, LANES, attend_in_sequence, codes, in_parts
 from tilth.object_code import Compiled
 
 Ints = NDArray[np.int64]
@@ -178,7 +178,7 @@ class SpanDecoder:
                 encoder_attention_mask=self.mask,
                 past_key_values=self.cache,
                 use_cache=True,
-                span_decoder=self,
+                attention=self,
             ).last_hidden_state[0]  # (rows, dimension)
         finally:
             config._attn_implementation = before
@@ -227,24 +227,7 @@ class SpanDecoder:
         return out.to(query.dtype)
 
 
-def _attend(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,  # noqa: ARG001 - a row reads all that is there
-    *,
-    span_decoder: SpanDecoder,
-    scaling: float | None = None,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """Attend as transformers' attention functions do; the rows are one sequence."""
-    queries, keys, values = (one[0].transpose(0, 1) for one in (query, key, value))
-    scale = scaling or query.shape[-1] ** -0.5
-    return span_decoder.attend(module.layer_idx, queries, keys, values, scale)[None], None
-
-
-AttentionInterface.register(_NAME, _attend)
+AttentionInterface.register(_NAME, attend_in_sequence)
 
 
 class CachedDecoder:
