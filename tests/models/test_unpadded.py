@@ -131,9 +131,14 @@ def test_embeddings_are_sentence_transformers(
     texts = salads(40)
     expected = encoder.encode(texts)
     monkeypatch.setattr("tilth.models.embed._AT_ONCE", 7)
-    for threads in (1, 3):
-        monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
-        found = embed(encoder, texts, dtype=torch.float32)
+    threads = torch.get_num_threads()
+    for count in (1, 3):
+        torch.set_num_threads(count)
+        try:
+            found = embed(encoder, texts, dtype=torch.float32)
+            assert torch.get_num_threads() == count
+        finally:
+            torch.set_num_threads(threads)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert embed(encoder, []).shape == (0, 32)
 
