@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from copy import deepcopy
-from threading import Event
+from functools import partial
+from threading import Event, Lock
 from typing import TypeVar
 
 import torch
@@ -19,6 +20,27 @@ def share_weights(model: M) -> M:
     found = deepcopy(model, {id(tensor): tensor for tensor in tensors})
     vars(found).pop("forward", None)  # a trainer's, which leads to the model it trains
     return found
+
+
+def take_turns(models: Sequence[M], count: int, work: Callable[[M, int], object]) -> None:
+    """Call `work(model, number)` for each number below `count`, the highest first.
+
+    Each model has a core, in a thread in the autocast of the caller, and takes the next number.
+    """
+    todo, lock = list(range(count)), Lock()
+    # Both are of a thread.
+    dtype, is_cast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
+
+    def run(model: M, is_stopped: Event) -> None:
+        with torch.autocast("cpu", dtype, enabled=is_cast):
+            while not is_stopped.is_set():
+                with lock:
+                    if not todo:
+                        return
+                    number = todo.pop()
+                work(model, number)
+
+    on_cores([partial(run, model) for model in models])
 
 
 def on_cores(works: Sequence[Callable[[Event], object]]) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from threading import Event, Lock
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tilth.models.cores import on_cores, share_weights
+from tilth.models.cores import share_weights, take_turns
 from tilth.models.device import choose_precision
 from tilth.models.unpadded import unpadded
 
@@ -38,31 +37,27 @@ def embed(
     """
     device = torch.device(encoder.device)
     dtype = dtype or choose_precision("auto", device)
-    order = np.argsort([-len(text) for text in texts], kind="stable")
-    parts = [order[start : start + _AT_ONCE] for start in range(0, len(order), _AT_ONCE)][::-1]
+    order = np.argsort([len(text) for text in texts], kind="stable")
+    parts = [order[start : start + _AT_ONCE] for start in range(0, len(order), _AT_ONCE)]
     found = np.zeros((len(texts), int(encoder.get_embedding_dimension() or 0)), np.float32)
     lock = Lock()
 
-    def run(ours: Any, is_stopped: Event) -> None:
-        # Autocast is of a thread.
-        with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
-            while not is_stopped.is_set():
-                with lock:
-                    if not parts:
-                        return
-                    rows = parts.pop()
-                some = [texts[row] for row in rows]
-                found[rows] = ours.encode(some, batch_size=_BATCH, show_progress_bar=False)
-                if progress is not None:
-                    with lock:
-                        progress.advance(len(rows))
+    def run(ours: Any, number: int) -> None:
+        rows = parts[number]
+        some = [texts[row] for row in rows]
+        found[rows] = ours.encode(some, batch_size=_BATCH, show_progress_bar=False)
+        if progress is not None:
+            with lock:
+                progress.advance(len(rows))
 
     cores = min(torch.get_num_threads(), len(parts)) if device.type == "cpu" else 1
-    with unpadded(encoder):
-        if cores <= 1:
-            run(encoder, Event())
+    is_cast = dtype is not torch.float32
+    with unpadded(encoder), torch.autocast(device.type, dtype, enabled=is_cast):
+        if cores > 1:
+            take_turns([share_weights(encoder) for _ in range(cores)], len(parts), run)
         else:
-            on_cores([partial(run, share_weights(encoder)) for _ in range(cores)])
+            for number in range(len(parts)):
+                run(encoder, number)
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from threading import Event, Lock
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.errors import InputError, TilthError
-from tilth.models.cores import on_cores, share_weights
+from tilth.models.cores import share_weights, take_turns
 from tilth.models.device import choose_precision
 from tilth.models.onnx import OnnxModel
 from tilth.models.token_batches import (
@@ -143,8 +143,10 @@ def _each_batch(
     On a processor each core takes the next batch, the widest first: the threads of torch and of
     onnxruntime divide the products of one batch, which are too small for them.
     """
-    how |= {"device": model.device, "is_float32": _is_float32(model)}
-    some = batches(encoded, is_unpadded=is_unpadded(model), **how)
+    some = batches(
+        encoded, device=model.device, is_float32=_is_float32(model), is_unpadded=is_unpadded(model),
+        **how,
+    )  # fmt: skip
     cores = torch.get_num_threads() if model.device.type == "cpu" else 1
     if cores > 1:
         every = list(some)
@@ -153,21 +155,13 @@ def _each_batch(
         rows, found = zip(*((one, work(model, one, inputs)) for one, inputs in some), strict=True)
         return list(rows), list(found)
     made: list[Any] = [None] * len(every)
-    todo, lock = list(range(len(every))), Lock()
-    # Both are of a thread.
-    dtype, is_cast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
 
-    def run(ours: Any, is_stopped: Event) -> None:
-        with torch.inference_mode(), torch.autocast("cpu", dtype, enabled=is_cast):
-            while not is_stopped.is_set():
-                with lock:
-                    if not todo:
-                        return
-                    place = todo.pop()
-                made[place] = work(ours, *every[place])
+    @torch.inference_mode()
+    def run(ours: Any, place: int) -> None:
+        made[place] = work(ours, *every[place])
 
     own = [model if isinstance(model, OnnxModel) else share_weights(model) for _ in range(cores)]
-    on_cores([partial(run, one) for one in own])
+    take_turns(own, len(every), run)
     return [one for one, _ in every], made
 
 
