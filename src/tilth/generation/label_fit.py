@@ -81,9 +81,12 @@ def similarity_to_descriptions(
 
 
 def _encode(encoder: SentenceTransformer, texts: Sequence[str]) -> NDArray[np.float32]:
+    import torch
+
     from tilth.models.embed import embed, unit
 
-    return unit(embed(encoder, texts))  # (texts, width)
+    # In bfloat16 a cosine would differ by the batch, in what a resumed run keeps.
+    return unit(embed(encoder, texts, dtype=torch.float32))  # (texts, width)
 
 
 def fit_column(task: Task) -> str | None:
