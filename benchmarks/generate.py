@@ -34,8 +34,8 @@ from tilth.generation.kv_cache import KVCache, bytes_per_token
 from tilth.generation.rows import SharedRows
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import Task, load_task
+from tilth.models.kernel_arrays import OWN_TOKENS, PROMPT_KEYS, PROMPT_TOKENS
 from tilth.models.lm import LM, load_lm
-from tilth.models.single_query import OWN_TOKENS, PROMPT_KEYS, PROMPT_TOKENS
 from tilth.runs import Progress
 from tilth.workflows.quickstart import quickstart_sentences
 

@@ -1,22 +1,17 @@
 """The kernel of one query per row against torch's attention."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
-from tilth.models.single_query import LANES, ROW_FIELDS, attend
+from tilth.models.kernel_arrays import LANES, ROW_FIELDS, codes, rounded_up
+from tilth.object_code import Compiled
+
+attend = Compiled("tilth.models.single_query_kernels", "attend")
 
 LENGTHS = [(0, 0), (1, 0), (9, 3), (40, 6)]  # tokens of the prompt, own tokens before the new one
-
-
-def codes(values: torch.Tensor) -> NDArray[Any]:
-    if values.dtype == torch.bfloat16:
-        return values.view(torch.int16).numpy().view(np.uint16)
-    return values.numpy()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -37,9 +32,9 @@ def test_kernel_equals_torch(dtype: torch.dtype, heads: int, together: int, size
         table[row] = keys, values, head_bytes, prompt_tokens, own_tokens
     out = torch.empty(count, heads * together, size)
     attend(
-        (0,) * (size // LANES), codes(query), codes(new[0]), codes(new[1]), codes(own[0]),
-        codes(own[1]), table, np.arange(count)[::-1].copy(),
-        np.float32(math.log2(math.e) / 5), out.numpy(),
+        np.empty((1,) * (size // LANES), np.uint8), codes(query), *map(codes, (*new, *own)), table,
+        np.arange(count)[::-1].copy(), math.log2(math.e) / 5,
+        np.empty(rounded_up(50 + width), np.float32), out.numpy(),
     )  # fmt: skip
     for row, (prompt_tokens, own_tokens) in enumerate(LENGTHS):
         parts = [

@@ -13,21 +13,26 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from tilth.generation.kv_cache import CachedPrompt, CacheLayer, KVCache
-from tilth.models.kernel_arrays import LANES, codes, in_parts
-from tilth.models.single_query import (
+from tilth.models.kernel_arrays import (
     HEAD_BYTES,
+    LANES,
     OWN_TOKENS,
     PROMPT_KEYS,
     PROMPT_TOKENS,
     PROMPT_VALUES,
     ROW_FIELDS,
-    attend,
+    codes,
+    in_parts,
+    rounded_up,
 )
+from tilth.object_code import Compiled
 
 _Ints = NDArray[np.int64]
 _NAME = "tilth-single-query"
 # What a model may ask of its attention, and the kernel does not compute.
 _UNKNOWN = ("softcap", "s_aux", "position_bias")
+
+_attend_rows = Compiled("tilth.models.single_query_kernels", "attend")
 
 
 class CopiedRows(KVCache):
@@ -155,13 +160,14 @@ class SharedRows(KVCache):
         queries, keys, values = (codes(one.reshape(rows, -1, size)) for one in (query, key, value))
         own_keys, own_values = codes(layer.keys), codes(layer.values)
         out = torch.empty(rows, heads, size)
-        given = (
-            (0,) * (size // LANES), queries, keys, values, own_keys, own_values, table
-        )  # fmt: skip
-        scale = np.float32(scaling * math.log2(math.e))
+        chunks, found = np.empty((1,) * (size // LANES), np.uint8), out.numpy()
+        tokens = rounded_up(int(table[:, PROMPT_TOKENS].max()) + own_keys.shape[2])
 
         def work(some: slice, _: int) -> None:
-            attend(*given, self._order[some], scale, out.numpy())
+            _attend_rows(
+                chunks, queries, keys, values, own_keys, own_values, table, self._order[some],
+                scaling * math.log2(math.e), np.empty(tokens, np.float32), found,
+            )  # fmt: skip
 
         in_parts(work, rows)
         return out.to(query.dtype)[:, None]

@@ -15,6 +15,9 @@ from torch import Tensor
 # A block of the kernels that compute products: columns, of which sizes of heads are multiples.
 WIDTH, ROWS = 16, 4
 LANES = 8  # values of an instruction: head sizes of attention are multiples of it
+# Columns of the table of rows of one query: addresses, bytes from one head to the next, tokens.
+ROW_FIELDS = 5
+PROMPT_KEYS, PROMPT_VALUES, HEAD_BYTES, PROMPT_TOKENS, OWN_TOKENS = range(ROW_FIELDS)
 # Data types that kernels read, as those of equal width that numpy knows.
 CODES = {torch.float32: (torch.float32, np.float32), torch.bfloat16: (torch.int16, np.uint16)}
 
@@ -47,6 +50,11 @@ def attend_in_sequence(
     queries, keys, values = (one[0].transpose(0, 1) for one in (query, key, value))
     scale = scaling or query.shape[-1] ** -0.5
     return attention.attend(module.layer_idx, queries, keys, values, scale)[None], None
+
+
+def rounded_up(count: int) -> int:
+    """Return the smallest multiple of WIDTH that is at least `count`."""
+    return -(-count // WIDTH) * WIDTH
 
 
 def in_parts(work: Callable[[slice, int], None], count: int) -> None:

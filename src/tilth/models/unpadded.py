@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from tilth.models.kernel_arrays import CODES, ROWS, WIDTH, attend_in_sequence, codes, in_parts
+from tilth.models.kernel_arrays import (
+    CODES,
+    ROWS,
+    WIDTH,
+    attend_in_sequence,
+    codes,
+    in_parts,
+    rounded_up,
+)
 from tilth.object_code import Compiled
 
 _NAME, _KIND = "tilth_unpadded", "_attn_implementation"
@@ -81,7 +89,7 @@ class _Packing:
     ) -> Tensor:
         """Return attention within texts; all tensors are (tokens, heads, size)."""
         size = query.shape[2]
-        longest = -(-int(np.diff(self.starts).max(initial=1)) // WIDTH) * WIDTH
+        longest = rounded_up(int(np.diff(self.starts).max(initial=1)))
         out = torch.empty_like(query)
         out[self.starts[-1] :] = 0
         given, found = [codes(one) for one in (query, key, value)], codes(out)

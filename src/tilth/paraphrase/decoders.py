@@ -17,7 +17,14 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from tilth.models.kernel_arrays import CODES, LANES, attend_in_sequence, codes, in_parts
+from tilth.models.kernel_arrays import (
+    CODES,
+    LANES,
+    attend_in_sequence,
+    codes,
+    in_parts,
+    rounded_up,
+)
 from tilth.object_code import Compiled
 
 Ints = NDArray[np.int64]
@@ -25,7 +32,7 @@ _NAME = "tilth-spans"
 # Families whose decoder takes positions from its cache, and attention from the interface.
 _FAMILIES = ("bart", "mbart", "marian", "pegasus")
 
-_attend_spans = Compiled("tilth.models.single_query", "attend_spans")
+_attend_spans = Compiled("tilth.models.single_query_kernels", "attend_spans")
 _best_tokens = Compiled("tilth.models.best_tokens_kernel", "best_tokens")
 
 
@@ -141,7 +148,8 @@ class SpanDecoder:
         self.cache.is_updated = dict.fromkeys(range(layers), True)
         self.mask = torch.zeros(1, 1, 1, 1, dtype=model.dtype)
         self.states = torch.zeros(1, 1, config.d_model, dtype=model.dtype)
-        self.weights = np.empty((torch.get_num_threads(), source + output), np.float32)
+        shape = torch.get_num_threads(), rounded_up(source + output)
+        self.weights = np.empty(shape, np.float32)
         # Where the rows of a step store their tokens, and what they read.
         self.places: tuple[Tensor, Tensor] = (self.last.positions, self.last.positions)
         self.spans: list[tuple[Ints, Ints]] = []
