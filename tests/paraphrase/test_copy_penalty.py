@@ -8,9 +8,9 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.tiny import tiny_tokenizer
 from tilth.errors import InputError
+from tilth.models.best_tokens import best_tokens
 from tilth.paraphrase import beam_search
 from tilth.paraphrase.beam_search import BeamLoop, Source, Tokens, copy_shares
-from tilth.paraphrase.decoders import best_tokens
 from tilth.paraphrase.search import word_begins
 
 BEGINS = np.array([True] * 8 + [False] * 2)  # entry 8 goes on inside a word, 9 closes an output

@@ -11,9 +11,9 @@ from tests.tiny import salads
 from tests.tiny.writers import FAMILIES, POSITIONS, writer
 from tilth.errors import InputError
 from tilth.models import load_seq2seq
+from tilth.models.best_tokens import best_tokens
 from tilth.models.lm import Seq2Seq
 from tilth.paraphrase import search as search_module
-from tilth.paraphrase.decoders import best_tokens
 from tilth.paraphrase.search import BeamSearch, _sources, decode, is_too_long
 
 SAMPLING = BeamSearch(beams=4, top_k=5, temperature=2.0)

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from tilth.generation.settings import Sampling
+from tilth.models.best_tokens import largest_logits, log_totals
 
 # torch.topk says nothing about the order of equal values, and bf16 logits are often equal: this
 # many entries beyond k are fetched so that ties at the k-th place are all seen.
 _TIES = 8
 _FIRST_WIDTH = 512
 _SHORTLIST = 64
-_CACHED = 1 << 19  # values per block: 2 MiB of float32, which stay in the CPU cache
 
 
 def debiased_distribution(
@@ -39,7 +39,8 @@ def debiased_distribution(
     top_k = sampling.top_k
     if not 0 < top_k <= _SHORTLIST // 2 or logits.shape[-1] <= _SHORTLIST:
         return _weigh_vocabulary(logits, members, sampling)
-    totals, tops, shortlist = _summarise(logits, members[:, 0])
+    totals = log_totals(logits)
+    tops, shortlist = largest_logits(logits, members[:, 0], _SHORTLIST)  # (groups, shortlist)
     outside = (tops[:, -1] - totals[members[:, 0]]).exp()  # no token left out is likelier
     shortlist, _ = shortlist.sort(dim=-1)  # (groups, shortlist)
     probabilities = [
@@ -54,15 +55,6 @@ def debiased_distribution(
         for part, whole in zip((ids, kept, factors), full, strict=True):
             part[unproven] = whole
     return ids, kept, factors
-
-
-def _summarise(logits: Tensor, mains: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each row's logsumexp, (rows,), and the main rows' top logits and ids."""
-    block = max(1, _CACHED // logits.shape[-1])
-    totals = [part.float().logsumexp(-1) for part in torch.split(logits, block)]
-    tops = [logits[part].topk(_SHORTLIST, dim=-1) for part in torch.split(mains, block)]
-    values, ids = (torch.cat(parts) for parts in zip(*tops, strict=True))
-    return torch.cat(totals), values.float(), ids  # (groups, shortlist)
 
 
 def _weigh_vocabulary(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 # A block of the kernels that compute products: columns, of which sizes of heads are multiples.
 WIDTH, ROWS = 16, 4
+TILE = 256  # columns whose largest logits are found together
 LANES = 8  # values of an instruction: head sizes of attention are multiples of it
 # Columns of the table of rows of one query: addresses, bytes from one head to the next, tokens.
 ROW_FIELDS = 5

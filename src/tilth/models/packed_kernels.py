@@ -18,8 +18,8 @@ from tilth.models.kernel_arrays import ROWS, WIDTH
 from tilth.models.kernels import FAST, kernel
 from tilth.models.vector_code import (
     FLOAT,
+    INT16,
     INT32,
-    SHORT,
     at,
     call,
     floats,
@@ -31,7 +31,7 @@ from tilth.models.vector_code import (
     widened,
 )
 
-_FLOATS, _INTS, _SHORTS = (ir.VectorType(kind, WIDTH) for kind in (FLOAT, INT32, SHORT))
+_FLOATS, _INTS, _SHORTS = (ir.VectorType(kind, WIDTH) for kind in (FLOAT, INT32, INT16))
 _ZERO = np.float32(0)  # its type is of what the kernels compute with
 
 

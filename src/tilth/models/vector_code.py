@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
-FLOAT, INT32, SHORT = ir.FloatType(), ir.IntType(32), ir.IntType(16)
+FLOAT, INT32, INT16 = ir.FloatType(), ir.IntType(32), ir.IntType(16)
 _LOWEST = -100.0  # the exponent of a weight; its shares of sums stay normal numbers
 # Polynomial of 2**x for 0 <= x < 1, the highest power first.
 _EXP2 = (1.8775767e-3, 8.9893397e-3, 5.5826318e-2, 2.4015361e-1, 6.9315308e-1, 1.0)
@@ -63,8 +63,26 @@ def load_floats(builder: Any, address: Any, place: Any, dtype: Any, lanes: int) 
     kind = ir.VectorType(FLOAT, lanes)
     if dtype != types.uint16:
         return load(builder, at(builder, address, place, kind))
-    shorts = at(builder, address, place, ir.VectorType(SHORT, lanes), 2)
+    shorts = at(builder, address, place, ir.VectorType(INT16, lanes), 2)
     return builder.bitcast(widened(builder, load(builder, shorts, 2)), kind)
+
+
+def masked_floats(
+    builder: Any, address: Any, place: Any, dtype: Any, there: Any, other: float
+) -> Any:
+    """Load the values that are there as float32, and a number for each that is not."""
+    lanes, is_short = there.type.count, dtype == types.uint16
+    part, size = (INT16, 2) if is_short else (INT32, 4)
+    kind = ir.VectorType(part, lanes)
+    pointer = at(builder, address, place, kind, size)
+    given = pointer, ir.Constant(INT32, size), there, ir.Constant(kind, [0] * lanes)
+    function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+        builder.module, ir.FunctionType(kind, [one.type for one in given]),
+        f"llvm.masked.load.v{lanes}i{8 * size}.p0",
+    )  # fmt: skip
+    bits = builder.call(function, given)
+    found = builder.bitcast(widened(builder, bits) if is_short else bits, floats(lanes, 0).type)
+    return builder.select(there, found, floats(lanes, other))
 
 
 def call(builder: Any, name: str, *values: Any) -> Any:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.data.hashing import random_keys
-from tilth.paraphrase.decoders import Decoder, Ints, best_tokens
+from tilth.models.best_tokens import best_tokens
+from tilth.paraphrase.decoders import Decoder, Ints
 
 Floats = NDArray[np.float32]
 _NONE = np.float32(-1e9)  # score of a beam that does not exist

@@ -33,7 +33,6 @@ _NAME = "tilth-spans"
 _FAMILIES = ("bart", "mbart", "marian", "pegasus")
 
 _attend_spans = Compiled("tilth.models.single_query_kernels", "attend_spans")
-_best_tokens = Compiled("tilth.models.best_tokens_kernel", "best_tokens")
 
 
 class Decoder(Protocol):
@@ -277,34 +276,3 @@ class CachedDecoder:
             use_cache=True,
         ).logits
         return logits[:, -1]
-
-
-def best_tokens(
-    logits: Tensor, columns: Ints, costs: NDArray[np.float32], count: int
-) -> tuple[NDArray[np.float32], Ints]:
-    """Return the best log-probabilities less their costs, and their tokens, (rows, count) each.
-
-    Args:
-        logits: (rows, vocabulary); overwritten.
-        columns: tokens with a cost; -1: none. # (rows, costs)
-        costs: of a token's several costs the highest counts. # (rows, costs)
-    """
-    given = logits.float()
-    rows, vocabulary = given.shape
-    count = min(count, vocabulary)
-    if given.device.type != "cpu":
-        total = given.logsumexp(1, keepdim=True)
-        places = torch.from_numpy(columns).clamp(min=0).to(given.device)
-        taken = torch.from_numpy(np.where(columns < 0, 0, costs)).to(given.device)
-        most = torch.zeros_like(given).scatter_reduce_(1, places, taken, "amax")
-        values, ids = (given - most).topk(count, dim=1)
-        return (values - total).cpu().numpy(), ids.cpu().numpy()
-    log_probs, tokens = np.empty((rows, count), np.float32), np.empty((rows, count), np.int64)
-    scores = given.contiguous().numpy()
-
-    def work(some: slice, _: int) -> None:
-        raw = np.empty(columns.shape[1], np.float32)
-        _best_tokens(scores[some], columns[some], costs[some], raw, log_probs[some], tokens[some])
-
-    in_parts(work, rows)
-    return log_probs, tokens
