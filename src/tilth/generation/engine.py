@@ -31,6 +31,7 @@ from tilth.models.chat import end_of_turn_ids, has_chat_template
 from tilth.models.cores import on_cores, share_weights
 from tilth.models.device import free_memory
 from tilth.models.lm import LM
+from tilth.models.packed_weights import with_packed_weights
 
 _Ints = NDArray[np.int64]
 _FREE = -1
@@ -66,7 +67,8 @@ class Engine:
     def __init__(
         self, lm: LM, sampling: Sampling, *, heads: Sequence[str] = (), rows: int = 256
     ) -> None:
-        self.lm, self.sampling, self.rows = lm, sampling, rows
+        self.lm = lm = replace(lm, model=with_packed_weights(lm.model))
+        self.sampling, self.rows = sampling, rows
         chat = sampling.chat and has_chat_template(lm.tokenizer)
         self._prompts = PromptCache(lm, heads, whole=chat)
         self._vocabulary = Vocabulary(lm, chat=chat)
