@@ -42,27 +42,39 @@ from tilth.models.vector_code import (
 )
 
 _LINE = 64  # bytes of a line of the cache
-_FLOATS = ir.VectorType(FLOAT, LANES)
 
 
 def _four_totals(builder: Any, sums: list[Any]) -> Any:
-    """Return the four sums of LANES values each, of four vectors, added by pairs and halves."""
+    """Return the sums of four vectors' values, added by pairs, fours and halves."""
+    lanes = sums[0].type.count
 
-    def added(one: Any, two: Any, *masks: list[int]) -> Any:
-        parts = [builder.shuffle_vector(one, two, mask(lanes)) for lanes in masks]
-        return builder.fadd(*parts)
+    def added(one: Any, two: Any, together: int) -> Any:
+        """Add neighbours: the first of each pair, or pair of pairs, to the second."""
+        firsts = [lane for lane in range(lanes) if not lane & together]
+        groups = [firsts[place : place + together] for place in range(0, len(firsts), together)]
+        parts = [
+            [lane + shift + side for group in groups for side in (0, lanes) for lane in group]
+            for shift in (0, together)
+        ]
+        return builder.fadd(*(builder.shuffle_vector(one, two, mask(part)) for part in parts))
 
-    pairs = [0, 8, 2, 10, 4, 12, 6, 14], [1, 9, 3, 11, 5, 13, 7, 15]
-    fours = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
-    one, two = added(*sums[:2], *pairs), added(*sums[2:], *pairs)
-    both = added(one, two, *fours)
-    return added(both, both, [0, 1, 2, 3], [4, 5, 6, 7])
+    found = added(added(*sums[:2], 1), added(*sums[2:], 1), 2)
+    while found.type.count > 4:
+        half = found.type.count // 2
+        halves = mask(list(range(half))), mask(list(range(half, 2 * half)))
+        found = builder.fadd(*(builder.shuffle_vector(found, found, some) for some in halves))
+    return found
 
 
-def _parts(chunks: Any) -> int:
-    """Return the number of LANES in a head, which the type of `chunks` says."""
-    number: int = chunks.ndim if isinstance(chunks, types.Array) else chunks.count
-    return number
+def _places(chunks: Any, integer: Any) -> tuple[int, list[Any], Any]:
+    """Return the lanes of vectors, where they begin in a head, and the size of a head.
+
+    The type of `chunks` says how often LANES fit into it.
+    """
+    lanes = LANES if chunks.ndim % 2 else 2 * LANES
+    size = LANES * chunks.ndim
+    numbers = [ir.Constant(integer, place) for place in range(0, size, lanes)]
+    return lanes, numbers, ir.Constant(integer, size)
 
 
 @intrinsic
@@ -71,20 +83,18 @@ def _dot_rows(_: Any, kind: Any, chunks: Any, query: Any, rows: Any, count: Any,
 
     def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
         _, _, query, rows, count, out = arguments
-        zero = ir.Constant(count.type, 0)
-        places = [ir.Constant(count.type, LANES * part) for part in range(_parts(chunks))]
-        parts = [load_floats(builder, query, place, kind, LANES) for place in places]
-        width = ir.Constant(count.type, LANES * _parts(chunks))
+        lanes, places, size = _places(chunks, count.type)
+        parts = [load_floats(builder, query, place, kind, lanes) for place in places]
 
         def products(row: Any) -> Any:
-            """Return LANES sums, which add up to the dot product with a row."""
-            first, sums = builder.mul(row, width), floats(LANES, 0.0)
+            """Return a vector whose values add up to the dot product with a row."""
+            first, sums = builder.mul(row, size), floats(lanes, 0.0)
             for place, part in zip(places, parts, strict=True):
-                values = load_floats(builder, rows, builder.add(first, place), kind, LANES)
+                values = load_floats(builder, rows, builder.add(first, place), kind, lanes)
                 sums = call(builder, "fma", values, part, sums)
             return sums
 
-        one, four = (ir.Constant(count.type, number) for number in (1, 4))
+        zero, one, four = (ir.Constant(count.type, number) for number in (0, 1, 4))
         whole = builder.and_(count, ir.Constant(count.type, -4))
         with cgutils.for_range_slice(builder, zero, whole, four, inc=True) as (row, _):
             others = [builder.add(row, ir.Constant(count.type, number)) for number in range(4)]
@@ -105,27 +115,28 @@ def _add_rows(_: Any, kind: Any, chunks: Any, weights: Any, rows: Any, count: An
 
     def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
         _, _, weights, rows, count, out = arguments
-        zero = ir.Constant(count.type, 0)
-        places = [ir.Constant(count.type, LANES * part) for part in range(_parts(chunks))]
-        sums = [
-            cgutils.alloca_once_value(
-                builder, load_floats(builder, out, place, types.float32, LANES)
-            )  # type: ignore[no-untyped-call]
-            for place in places
-        ]
-        width = ir.Constant(count.type, LANES * _parts(chunks))
-        with cgutils.for_range_slice(
-            builder, zero, count, ir.Constant(count.type, 1), inc=True
-        ) as (row, _):
-            first = builder.mul(row, width)
-            weight = builder.load(at(builder, weights, row, FLOAT))
-            every = spread(builder, weight, LANES)
+        lanes, places, size = _places(chunks, count.type)
+        starts = [load_floats(builder, out, place, types.float32, lanes) for place in places]
+        starts += [floats(lanes, 0.0)] * len(places)  # of every second row
+        sums = [cgutils.alloca_once_value(builder, start) for start in starts]  # type: ignore[no-untyped-call]
+
+        def add(row: Any, sums: list[Any]) -> None:
+            first = builder.mul(row, size)
+            weight = spread(builder, builder.load(at(builder, weights, row, FLOAT)), lanes)
             for place, held in zip(places, sums, strict=True):
-                values = load_floats(builder, rows, builder.add(first, place), kind, LANES)
-                total = call(builder, "fma", values, every, builder.load(held))
-                builder.store(total, held)
-        for place, held in zip(places, sums, strict=True):
-            store(builder, builder.load(held), at(builder, out, place, _FLOATS))
+                values = load_floats(builder, rows, builder.add(first, place), kind, lanes)
+                builder.store(call(builder, "fma", values, weight, builder.load(held)), held)
+
+        zero, one, two = (ir.Constant(count.type, number) for number in (0, 1, 2))
+        whole, half = builder.and_(count, ir.Constant(count.type, -2)), len(places)
+        with cgutils.for_range_slice(builder, zero, whole, two, inc=True) as (row, _):
+            add(row, sums[:half])
+            add(builder.add(row, one), sums[half:])
+        with cgutils.for_range_slice(builder, whole, count, one, inc=True) as (row, _):
+            add(row, sums[:half])
+        for place, *pair in zip(places, sums[:half], sums[half:], strict=True):
+            total = builder.fadd(*map(builder.load, pair))
+            store(builder, total, at(builder, out, place, total.type))
         return context.get_dummy_value()
 
     return types.void(kind, chunks, weights, rows, count, out), generate
