@@ -142,6 +142,13 @@ class KVCache:
             mine.keys[rows, :, :length] = theirs.keys[source_rows, :, :length]
             mine.values[rows, :, :length] = theirs.values[source_rows, :, :length]
 
+    def begin_with(self, prefix: KVCache) -> None:
+        """Copy a full cache of one row into every row."""
+        for mine, theirs in zip(self.layers, prefix.layers, strict=True):
+            mine.lazy_initialization(theirs.keys, theirs.values)
+            mine.keys[:, :, : prefix.width] = theirs.keys
+            mine.values[:, :, : prefix.width] = theirs.values
+
     def _mask(self, hidden: Tensor) -> Tensor:
         dtype = self.model.dtype
         mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
@@ -288,8 +295,7 @@ class PromptCache:
             if shared not in self._prefixes:
                 self._prefixes[shared] = KVCache(self._lm.model, 1, start)
                 self._prefixes[shared].extend(torch.tensor([shared], device=device), 0)
-            to = torch.arange(len(rows), device=device)
-            cache.copy_rows(to, self._prefixes[shared], torch.zeros_like(to), start)
+            cache.begin_with(self._prefixes[shared])
         logits = cache.prefill(rows, start)  # (rows, vocab)
         for row, text in enumerate(texts):
             self._ready[text] = CachedPrompt(cache, row, len(rows[row]), logits[row])
