@@ -13,10 +13,16 @@ def product_count(work: Callable[[], object]) -> int:
     """Return the floating-point operations of the matrix products of some work."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # those of this thread alone are counted
-    with FlopCounterMode(display=False) as counter:
+    laid_out = {torch.ops.mkldnn._linear_pointwise: _linear_count}
+    with FlopCounterMode(display=False, custom_mapping=laid_out) as counter:
         work()
     torch.set_num_threads(threads)
     return int(counter.get_total_flops())
+
+
+def _linear_count(values: torch.Size, weight: torch.Size, *_: object, **__: object) -> int:
+    """Return the operations of a linear layer whose weights are laid out."""
+    return 2 * values.numel() * weight[0]
 
 
 def product_rate(clock: Callable[[], float], dtype: torch.dtype = torch.float32) -> float:

@@ -11,7 +11,6 @@ from tests.tiny import salads
 from tests.tiny.writers import FAMILIES, POSITIONS, writer
 from tilth.errors import InputError
 from tilth.models import load_seq2seq
-from tilth.models.best_tokens import best_tokens
 from tilth.models.lm import Seq2Seq
 from tilth.paraphrase import search as search_module
 from tilth.paraphrase.search import BeamSearch, _sources, decode, is_too_long
@@ -111,24 +110,6 @@ def test_sampling_has_the_law_of_generate(beams: int) -> None:
     table = table[table.sum(axis=1) >= 10]
     assert len(table) >= 3
     assert chi2_contingency(table).pvalue > 1e-3
-
-
-def test_the_best_tokens_are_those_of_a_sort() -> None:
-    rng = np.random.default_rng(0)
-    logits = torch.from_numpy(rng.normal(size=(5, 203)).astype(np.float32))
-    columns = rng.integers(-1, 203, (5, 40))
-    costs = rng.random((5, 40), np.float32) * 3
-    costs[0, 3] = np.inf
-    expected = logits.log_softmax(-1)
-    for row, column in np.ndindex(columns.shape):
-        if (place := columns[row, column]) >= 0:
-            most = max(costs[row, k] for k in range(40) if columns[row, k] == place)
-            expected[row, place] = logits[row].log_softmax(-1)[place] - float(most)
-    values, ids = expected.topk(7)
-    found, tokens = best_tokens(logits.clone(), columns, costs, 7)
-    np.testing.assert_allclose(found, values, atol=2e-6)
-    assert (tokens == ids.numpy()).all()
-    assert best_tokens(logits.clone(), columns, costs, 300)[1].shape == (5, 203)
 
 
 @pytest.mark.parametrize("family", ["bart", "t5"])

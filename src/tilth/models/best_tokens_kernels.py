@@ -203,7 +203,7 @@ def _bound(values, count, least, most):  # type: ignore[no-untyped-def]
     rank = np.uint32(0)
     for bit in range(31, -1, -1):
         higher = np.uint32(rank | np.uint32(1 << bit))
-        reaching = _count_reaching(values, count, _float_at(higher))  # type: ignore[call-arg]
+        reaching: Any = _count_reaching(values, count, _float_at(higher))  # type: ignore[call-arg]
         if reaching >= least:
             rank = higher
             if reaching <= most:
@@ -222,8 +222,8 @@ def log_totals(logits, totals):  # type: ignore[no-untyped-def]
     kind, width = logits[0, 0], logits.shape[1]
     for row in range(logits.shape[0]):
         values = logits.ctypes.data + row * width * logits.itemsize
-        largest = _largest(kind, values, width)  # type: ignore[call-arg]
-        total = _sum_of_powers(kind, values, width, largest)  # type: ignore[call-arg]
+        largest: Any = _largest(kind, values, width)  # type: ignore[call-arg]
+        total = _sum_of_powers(kind, values, width, largest)
         totals[row] = largest + np.log(total)
 
 
@@ -275,11 +275,11 @@ def largest_logits(logits, rows, some, columns, values, tokens):  # type: ignore
         found = 0
         for start in range(0, width, _BITS):
             source, left = given + start * logits.itemsize, min(_BITS, width - start)
-            bits = _reaching(kind, source, left, bound)  # type: ignore[call-arg]
+            bits: Any = _reaching(kind, source, left, bound)  # type: ignore[call-arg]
             while bits:
-                column = start + np.int64(_lowest_bit(bits))  # type: ignore[call-arg]
+                column = start + np.int64(_lowest_bit(bits))
                 bits &= bits - np.uint64(1)
-                columns[found], some[found] = column, _value(kind, given, column)  # type: ignore[call-arg]
+                columns[found], some[found] = column, _value(kind, given, column)
                 found += 1
         if found > count:
             bound, kept = _bound(held, found, count, count), 0

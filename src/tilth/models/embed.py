@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tilth.models.cores import share_weights, take_turns
 from tilth.models.device import choose_precision
+from tilth.models.packed_weights import with_packed_weights
 from tilth.models.unpadded import unpadded
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ def embed(
             with lock:
                 progress.advance(len(rows))
 
-    cores = min(torch.get_num_threads(), len(parts)) if device.type == "cpu" else 1
     is_cast = dtype is not torch.float32
+    if dtype is torch.bfloat16 and len(parts) > 1:
+        encoder = with_packed_weights(encoder, is_cast=True)
+    cores = min(torch.get_num_threads(), len(parts)) if device.type == "cpu" else 1
     with unpadded(encoder), torch.autocast(device.type, dtype, enabled=is_cast):
         if cores > 1:
             take_turns([share_weights(encoder) for _ in range(cores)], len(parts), run)

@@ -23,6 +23,7 @@ from tilth.errors import InputError, TilthError
 from tilth.models.cores import share_weights, take_turns
 from tilth.models.device import choose_precision
 from tilth.models.onnx import OnnxModel
+from tilth.models.packed_weights import with_packed_weights
 from tilth.models.token_batches import (
     TEXTS_AT_ONCE,
     Encoded,
@@ -225,6 +226,7 @@ def _running(classifier: Classifier, precision: str) -> Iterator[Any]:
         else:
             ours = copy.deepcopy(model).to(dtype)
             vars(ours).pop("forward", None)  # a trainer's, which leads to the model it trains
+            ours = with_packed_weights(ours)
         try:
             yield ours.eval()
         finally:

@@ -48,7 +48,7 @@ def _four_totals(builder: Any, sums: list[Any]) -> Any:
     """Return the sums of four vectors' values, added by pairs, fours and halves."""
     lanes = sums[0].type.count
 
-    def added(one: Any, two: Any, together: int) -> Any:
+    def added(together: int, one: Any, two: Any) -> Any:
         """Add neighbours: the first of each pair, or pair of pairs, to the second."""
         firsts = [lane for lane in range(lanes) if not lane & together]
         groups = [firsts[place : place + together] for place in range(0, len(firsts), together)]
@@ -58,7 +58,7 @@ def _four_totals(builder: Any, sums: list[Any]) -> Any:
         ]
         return builder.fadd(*(builder.shuffle_vector(one, two, mask(part)) for part in parts))
 
-    found = added(added(*sums[:2], 1), added(*sums[2:], 1), 2)
+    found = added(2, added(1, *sums[:2]), added(1, *sums[2:]))
     while found.type.count > 4:
         half = found.type.count // 2
         halves = mask(list(range(half))), mask(list(range(half, 2 * half)))
@@ -247,11 +247,11 @@ def attend_spans(chunks, queries, keys, values, spans, first, head, scale, weigh
                 to = shares + 4 * tokens
                 _dot_rows(kind, chunks, query, place, spans[span, 1], to)  # type: ignore[call-arg]
                 tokens += spans[span, 1]
-            _weigh(shares, tokens, factor)
+            _weigh(shares, tokens, factor)  # type: ignore[call-arg]
             out[row, one] = 0
             tokens = 0
             for span in range(first[row], first[row + 1]):
                 place = values.ctypes.data + (spans[span, 0] + one * head) * size * item
                 of = shares + 4 * tokens
-                _add_rows(kind, chunks, of, place, spans[span, 1], target)  # type: ignore[call-arg]
+                _add_rows(kind, chunks, of, place, spans[span, 1], target)
                 tokens += spans[span, 1]
