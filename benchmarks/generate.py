@@ -34,7 +34,7 @@ from tilth.generation.kv_cache import KVCache, bytes_per_token
 from tilth.generation.rows import SharedRows
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import Task, load_task
-from tilth.models.kernel_arrays import OWN_TOKENS, PROMPT_KEYS, PROMPT_TOKENS
+from tilth.models.kernel_arrays import KEYS, OWN_TOKENS, TOKENS
 from tilth.models.lm import LM, load_lm
 from tilth.runs import Progress
 from tilth.workflows.quickstart import quickstart_sentences
@@ -126,8 +126,8 @@ def counting() -> Iterator[Counter[str]]:
     def run_rows(cache: SharedRows, tokens: Any, positions: Any) -> Any:
         logits = decode(cache, tokens, positions)
         table = cache._table[0, : len(tokens)]
-        _, first = np.unique(table[:, PROMPT_KEYS], return_index=True)
-        kept = table[:, OWN_TOKENS].sum() + table[first, PROMPT_TOKENS].sum()
+        _, first = np.unique(table[:, KEYS], return_index=True)
+        kept = table[:, OWN_TOKENS].sum() + table[first, TOKENS].sum()
         done["bytes"] += int(kept) * bytes_per_token(cache.model) + 2 * logits.nbytes
         done["rows"] += len(tokens)
         done["logits"] += len(tokens)

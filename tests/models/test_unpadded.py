@@ -20,8 +20,8 @@ from tests.tiny.models import salads, save_model, word_tokenizer
 from tilth.models import load_encoder
 from tilth.models.cores import share_weights
 from tilth.models.embed import embed, unit
-from tilth.models.kernel_arrays import codes
-from tilth.models.unpadded import _attend_texts, first_tokens, is_unpadded, unpadded
+from tilth.models.kernel_arrays import attend_texts
+from tilth.models.unpadded import first_tokens, is_unpadded, unpadded
 
 KINDS = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 LENGTHS = (1, 9, 16, 0, 4, 37)
@@ -32,20 +32,43 @@ LENGTHS = (1, 9, 16, 0, 4, 37)
 def test_the_kernel_equals_torch(dtype: torch.dtype, size: int) -> None:
     torch.manual_seed(0)
     starts = np.append(0, np.cumsum(LENGTHS))
-    query, key, value = 3 * torch.randn(3, starts[-1], 2, size).to(dtype)
-    out = torch.empty_like(query)
-    _attend_texts(
-        codes(query), codes(key), codes(value), starts, math.log2(math.e) / 5,
-        np.full((size + 4, 48), np.nan, np.float32), np.full((48 + 8, size), np.nan, np.float32),
-        codes(out),
+    query, key, value = 3 * torch.randn(3, starts[-1] + 2, 2, size).to(dtype)
+    keys, values = key.transpose(0, 1), value.transpose(0, 1)
+    out = attend_texts(
+        query, keys, values, starts, starts[:-1] * 2 * size, np.array(LENGTHS), scale=0.2,
+        is_causal=False,
     )  # fmt: skip
     for start, end in pairwise(starts):
         one, two, three = (side[start:end].double().transpose(0, 1) for side in (query, key, value))
         expected = (one @ two.mT / 5).softmax(-1) @ three
-        found = out[start:end].double().transpose(0, 1)
-        # bfloat16 is rounded to one part in 256; products of 50 are exact to 1e-5 of their weight.
-        rtol = 4.1e-3 if dtype == torch.bfloat16 else 2e-5
-        torch.testing.assert_close(found, expected, rtol=rtol, atol=2e-5)
+        assert_equal(out[start:end].transpose(0, 1), expected)
+    assert not out[starts[-1] :].any()
+
+
+@pytest.mark.parametrize(("before", "new"), [(0, 1), (0, 7), (5, 4), (30, 21)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_kernel_equals_torch_where_tokens_read_what_came_before(
+    dtype: torch.dtype, before: int, new: int
+) -> None:
+    torch.manual_seed(0)
+    rows, end = 3, before + new
+    query = 3 * torch.randn(rows, new, 6, 16).to(dtype)
+    keys, values = 3 * torch.randn(2, rows, 2, end + 9, 16).to(dtype)[..., :end, :]
+    out = attend_texts(
+        query.flatten(0, 1), keys[0], values[0], np.arange(rows + 1) * new,
+        np.arange(rows) * keys.stride(0), np.full(rows, end), scale=0.2, is_causal=True,
+    )  # fmt: skip
+    keys, values = (side.double().repeat_interleave(3, 1) for side in (keys, values))
+    scores = query.double().transpose(1, 2) @ keys.mT / 5
+    hidden = torch.ones(new, end, dtype=torch.bool).triu(before + 1)
+    expected = scores.masked_fill(hidden, -math.inf).softmax(-1) @ values
+    assert_equal(out.view(query.shape).transpose(1, 2), expected)
+
+
+def assert_equal(found: torch.Tensor, expected: torch.Tensor) -> None:
+    # bfloat16 is rounded to one part in 256; products of 50 are exact to 1e-5 of their weight.
+    rtol = 4.1e-3 if found.dtype == torch.bfloat16 else 2e-5
+    torch.testing.assert_close(found.double(), expected, rtol=rtol, atol=2e-5)
 
 
 def made(kind: str, auto_class: Any = AutoModelForSequenceClassification, **changed: Any) -> Any:
@@ -146,10 +169,9 @@ def test_embeddings_are_sentence_transformers(
 def test_texts_whose_scores_are_no_numbers_are_none_and_harm_no_other() -> None:
     query, key, value = torch.randn(3, 20, 1, 16)
     key[3] = math.nan
-    out = torch.empty_like(query)
-    _attend_texts(
-        codes(query), codes(key), codes(value), np.array([0, 9, 20]), 1.0,
-        np.empty((16 + 4, 16), np.float32), np.empty((16 + 8, 16), np.float32), codes(out),
+    out = attend_texts(
+        query, key.transpose(0, 1), value.transpose(0, 1), np.array([0, 9, 20]),
+        np.array([0, 9 * 16]), np.array([9, 11]), scale=1, is_causal=False,
     )  # fmt: skip
     assert out[:9].isnan().all()
     assert not out[9:].isnan().any()

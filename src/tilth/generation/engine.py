@@ -70,10 +70,10 @@ class Engine:
         self.lm = lm = replace(lm, model=with_packed_weights(lm.model))
         self.sampling, self.rows = sampling, rows
         chat = sampling.chat and has_chat_template(lm.tokenizer)
-        self._prompts = PromptCache(lm, heads, whole=chat)
         self._vocabulary = Vocabulary(lm, chat=chat)
         self._positions = max_positions(lm)
         self._rows_type = check_model(lm)
+        self._prompts = PromptCache(lm, heads, self._rows_type.prompts_type, whole=chat)
         self._core_count = max(1, min(_core_count(lm), rows // _FEWEST_ROWS))
 
     def run(self, jobs: Iterable[Job], next_job: NextJob) -> None:
@@ -495,7 +495,7 @@ def check_model(lm: LM) -> type[CopiedRows | SharedRows]:
 def _decoded(cache: CopiedRows | SharedRows, rows: list[list[int]]) -> Tensor:
     """Return the logits after each row's last token, (rows, vocab), in a prompt and some steps."""
     known = [row[:-_CHECKED_STEPS] for row in rows]
-    prompts = KVCache(cache.model, len(rows), max(map(len, known)))
+    prompts = cache.prompts_type(cache.model, len(rows), max(map(len, known)))
     logits = prompts.prefill(known)
     cache.enter(
         range(len(rows)),

@@ -155,7 +155,7 @@ class KVCache:
         return mask.masked_fill_(hidden, torch.finfo(dtype).min)
 
     def _forward(
-        self, ids: Tensor, positions: Tensor, mask: Tensor, keep: int | Tensor = 0
+        self, ids: Tensor, positions: Tensor, mask: Tensor, keep: int | Tensor = 0, **more: Any
     ) -> Tensor:
         logits: Tensor = self.model(
             input_ids=ids,
@@ -163,6 +163,7 @@ class KVCache:
             attention_mask=mask,
             past_key_values=self._cache,
             use_cache=True,
+            **more,
             **({"logits_to_keep": keep} if accepts(self.model, "logits_to_keep") else {}),
         ).logits
         return logits
@@ -176,10 +177,16 @@ def accepts(model: Any, argument: str) -> bool:
 def bytes_per_token(model: Any) -> int:
     """Return the bytes of one token's keys and values over all layers."""
     config = model.config.get_text_config()
-    heads = config.num_attention_heads
-    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    shared = getattr(config, "num_key_value_heads", None) or heads
-    return int(2 * _layer_count(model) * shared * head_size * model.dtype.itemsize)
+    shared = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return int(2 * _layer_count(model) * shared * head_size(model) * model.dtype.itemsize)
+
+
+def head_size(model: Any) -> int:
+    """Return the values of a key of one head."""
+    config = model.config.get_text_config()
+    return int(
+        getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    )
 
 
 def _layer_count(model: Any) -> int:
@@ -201,11 +208,19 @@ class PromptCache:
 
     Args:
         heads: texts that many prompts begin with: instructions up to their input.
+        kind: of the prompts' keys and values.
         whole: whether prompts hold all special tokens, as those of a chat template do.
     """
 
-    def __init__(self, lm: LM, heads: Sequence[str] = (), *, whole: bool = False) -> None:
-        self._lm, self._whole = lm, whole
+    def __init__(
+        self,
+        lm: LM,
+        heads: Sequence[str] = (),
+        kind: type[KVCache] = KVCache,
+        *,
+        whole: bool = False,
+    ) -> None:
+        self._lm, self._kind, self._whole = lm, kind, whole
         self._heads = sorted(set(heads), key=len, reverse=True)
         self._prefixes: dict[tuple[int, ...], KVCache] = {}
         self._tokens: dict[str, list[int]] = {}
@@ -214,7 +229,7 @@ class PromptCache:
 
     def empty(self, lm: LM) -> PromptCache:
         """Return a cache without prompts, of another model with the same tokenizer."""
-        return PromptCache(lm, self._heads, whole=self._whole)
+        return PromptCache(lm, self._heads, self._kind, whole=self._whole)
 
     def tokenise(self, texts: Iterable[str]) -> None:
         """Tokenise texts in one call; `length` needs it."""
@@ -290,7 +305,7 @@ class PromptCache:
         """Run prompts that begin with the same tokens as one batch, padded on the right."""
         device, start = self._lm.device, len(shared)
         rows = [self._tokens[text] for text in texts]
-        cache = KVCache(self._lm.model, len(rows), max(map(len, rows)))
+        cache = self._kind(self._lm.model, len(rows), max(map(len, rows)))
         if shared:
             if shared not in self._prefixes:
                 self._prefixes[shared] = KVCache(self._lm.model, 1, start)

@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AttentionInterface
 
-from tilth.generation.kv_cache import CachedPrompt, CacheLayer, KVCache
+from tilth.generation.kv_cache import CachedPrompt, CacheLayer, KVCache, head_size
 from tilth.models.kernel_arrays import (
     HEAD_BYTES,
+    KEYS,
     LANES,
     OWN_TOKENS,
-    PROMPT_KEYS,
-    PROMPT_TOKENS,
-    PROMPT_VALUES,
     ROW_FIELDS,
+    TOKENS,
+    VALUES,
+    WIDTH,
+    attend_texts,
+    attention_of,
     codes,
     in_parts,
     rounded_up,
@@ -28,8 +31,8 @@ from tilth.models.kernel_arrays import (
 from tilth.object_code import Compiled
 
 _Ints = NDArray[np.int64]
-_NAME = "tilth-single-query"
-# What a model may ask of its attention, and the kernel does not compute.
+_NAME = "tilth-rows"
+# What a model may ask of its attention, and the kernels do not compute.
 _UNKNOWN = ("softcap", "s_aux", "position_bias")
 
 _attend_rows = Compiled("tilth.models.single_query_kernels", "attend")
@@ -42,6 +45,8 @@ class CopiedRows(KVCache):
         longest: tokens of the longest prompt.
         new: tokens that a row may add to its prompt.
     """
+
+    prompts_type = KVCache
 
     def __init__(self, model: Any, rows: int, longest: int, new: int) -> None:
         super().__init__(model, rows, longest + new)
@@ -85,6 +90,34 @@ class _OwnTokens(CacheLayer):  # type: ignore[no-untyped-call]
         return key_states, value_states
 
 
+class SharedPrompts(KVCache):
+    """Prompts on a processor, whose attention is a kernel's of our own."""
+
+    def _forward(
+        self, ids: Tensor, positions: Tensor, mask: Tensor, keep: int | Tensor = 0, **more: Any
+    ) -> Tensor:
+        # One query in each row, or heads that the kernel does not compute: torch's attention.
+        if self.positions is not None or head_size(self.model) % WIDTH:
+            return super()._forward(ids, positions, mask, keep, **more)
+        with attention_of(self.model.config.get_text_config(), _NAME):
+            return super()._forward(ids, positions, mask, keep, tilth_cache=self, **more)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Return the attention of each row's last tokens, (rows, tokens, heads, size).
+
+        `query` is (rows, heads, last tokens, size), `key` and `value` of all tokens.
+        """
+        rows, heads, new, size = query.shape
+        if size % WIDTH or value.shape[3] != size:
+            raise NotImplementedError(f"heads of size {size}")
+        queries, every = query.transpose(1, 2).reshape(-1, heads, size), np.arange(rows + 1)
+        out = attend_texts(
+            queries, key[0], value[0], new * every, every[:-1] * key.stride(0),
+            np.full(rows, key.shape[2]), scale=scaling, is_causal=True,
+        )  # fmt: skip
+        return out.view(rows, new, heads, size)
+
+
 class SharedRows(KVCache):
     """Rows on a processor that read their prompt where it was run, and keep their own tokens.
 
@@ -92,7 +125,7 @@ class SharedRows(KVCache):
     and of the labels that it is a counter prompt for.
     """
 
-    layer_type = _OwnTokens
+    layer_type, prompts_type = _OwnTokens, SharedPrompts
 
     def __init__(self, model: Any, rows: int, longest: int, new: int) -> None:  # noqa: ARG002
         super().__init__(model, rows, new)
@@ -108,24 +141,24 @@ class SharedRows(KVCache):
             for mine, theirs, table in zip(self.layers, cache.layers, self._table, strict=True):
                 if not mine.is_initialized:
                     mine.lazy_initialization(theirs.keys, theirs.values)
-                for column, held in ((PROMPT_KEYS, theirs.keys), (PROMPT_VALUES, theirs.values)):
+                for column, held in ((KEYS, theirs.keys), (VALUES, theirs.values)):
                     starts = sources * held.stride(0) * held.itemsize
                     table[targets, column] = held.data_ptr() + starts
                 table[targets, HEAD_BYTES] = theirs.keys.stride(1) * theirs.keys.itemsize
-                table[targets, PROMPT_TOKENS] = [prompt.length for prompt in entering]
+                table[targets, TOKENS] = [prompt.length for prompt in entering]
         for row, prompt in zip(rows, prompts, strict=True):
             self._prompts[row] = prompt
 
     def leave(self, rows: _Ints, *, broken: bool) -> None:  # noqa: ARG002 - nothing is masked
         """Free rows."""
-        self._table[:, rows, PROMPT_TOKENS] = 0
+        self._table[:, rows, TOKENS] = 0
         for row in rows.tolist():
             self._prompts[row] = None
 
     def move(self, sources: _Ints, positions: _Ints) -> None:
         """Make these rows, of which each has tokens up to its position, the first ones."""
         count = len(sources)
-        own = int((positions - self._table[0, sources, PROMPT_TOKENS]).max())
+        own = int((positions - self._table[0, sources, TOKENS]).max())
         self.copy_rows(torch.arange(count), self, torch.from_numpy(sources), own)
         self._table[:, :count] = self._table[:, sources]
         prompts = [self._prompts[row] for row in sources.tolist()]
@@ -136,32 +169,30 @@ class SharedRows(KVCache):
         """Run the next token of the first rows; return the logits after it, (rows, vocab)."""
         count = len(tokens)
         table = self._table[:, :count]
-        table[:, :, OWN_TOKENS] = positions - table[:, :, PROMPT_TOKENS]
-        self._order = np.argsort(table[0, :, PROMPT_KEYS])
-        config = self.model.config.get_text_config()
-        before, config._attn_implementation = config._attn_implementation, _NAME
-        try:
+        table[:, :, OWN_TOKENS] = positions - table[:, :, TOKENS]
+        self._order = np.argsort(table[0, :, KEYS])
+        with attention_of(self.model.config.get_text_config(), _NAME):
             logits: Tensor = self.model(
                 input_ids=torch.from_numpy(tokens)[:, None],
                 position_ids=torch.from_numpy(positions)[:, None],
                 attention_mask=torch.zeros(count, 1, 1, 1, dtype=self.model.dtype),
                 past_key_values=self._cache,
                 use_cache=True,
-                shared_rows=self,
+                tilth_cache=self,
             ).logits
-        finally:
-            config._attn_implementation = before
         return logits[:, -1]
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Return the attention of one query per row, (rows, 1, heads, size)."""
-        rows, heads, _, size = query.shape
+        rows, heads, new, size = query.shape
+        if new != 1:
+            raise NotImplementedError("attention of several tokens")
         layer, table = self.layers[self.attending], self._table[self.attending]
         queries, keys, values = (codes(one.reshape(rows, -1, size)) for one in (query, key, value))
         own_keys, own_values = codes(layer.keys), codes(layer.values)
         out = torch.empty(rows, heads, size)
         chunks, found = np.empty((1,) * (size // LANES), np.uint8), out.numpy()
-        tokens = rounded_up(int(table[:, PROMPT_TOKENS].max()) + own_keys.shape[2])
+        tokens = rounded_up(int(table[:, TOKENS].max()) + own_keys.shape[2])
 
         def work(some: slice, _: int) -> None:
             _attend_rows(
@@ -178,16 +209,16 @@ def _attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,  # noqa: ARG001 - a row reads all that is there
+    attention_mask: Tensor | None,  # noqa: ARG001 - the cache knows what is read
     *,
-    shared_rows: SharedRows,
+    tilth_cache: SharedPrompts | SharedRows,
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attend as transformers' attention functions do."""
-    if any(kwargs.get(name) is not None for name in _UNKNOWN) or query.shape[2] != 1:
+    if any(kwargs.get(name) is not None for name in _UNKNOWN):
         raise NotImplementedError(f"attention of {type(module).__name__}")
-    return shared_rows.attend(query, key, value, scaling or query.shape[-1] ** -0.5), None
+    return tilth_cache.attend(query, key, value, scaling or query.shape[-1] ** -0.5), None
 
 
 AttentionInterface.register(_NAME, _attend)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -12,15 +14,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tilth.object_code import Compiled
+
 # A block of the kernels that compute products: columns, of which sizes of heads are multiples.
 WIDTH, ROWS = 16, 4
 TILE = 256  # columns whose largest logits are found together
 LANES = 8  # values of an instruction: head sizes of attention are multiples of it
-# Columns of the table of rows of one query: addresses, bytes from one head to the next, tokens.
-ROW_FIELDS = 5
-PROMPT_KEYS, PROMPT_VALUES, HEAD_BYTES, PROMPT_TOKENS, OWN_TOKENS = range(ROW_FIELDS)
+# Columns of the tables that say which keys and values are read: addresses of the first ones, bytes
+# from one head to the next, how many tokens there are.
+KEYS, VALUES, HEAD_BYTES, TOKENS = range(4)
+# Of a row with one query: tokens of its own.
+OWN_TOKENS, ROW_FIELDS = 4, 5
+# Of a text: bytes from one token to the next, query heads that read one head of keys.
+TOKEN_BYTES, TOGETHER, TEXT_FIELDS = 4, 5, 6
 # Data types that kernels read, as those of equal width that numpy knows.
 CODES = {torch.float32: (torch.float32, np.float32), torch.bfloat16: (torch.int16, np.uint16)}
+
+_attend_texts = Compiled("tilth.models.packed_kernels", "attend_texts")
 
 
 def codes(values: Tensor) -> NDArray[Any]:
@@ -51,6 +61,61 @@ def attend_in_sequence(
     queries, keys, values = (one[0].transpose(0, 1) for one in (query, key, value))
     scale = scaling or query.shape[-1] ** -0.5
     return attention.attend(module.layer_idx, queries, keys, values, scale)[None], None
+
+
+@contextmanager
+def attention_of(config: Any, name: str) -> Iterator[None]:
+    """Let models of a configuration attend by the function that is registered under a name."""
+    before, config._attn_implementation = config._attn_implementation, name
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def attend_texts(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    starts: NDArray[np.int64],
+    places: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    *,
+    scale: float,
+    is_causal: bool,
+) -> Tensor:
+    """Return attention within texts, (tokens, heads, size); 0 for tokens that are of no text.
+
+    Args:
+        queries: of the last tokens of each text. # (tokens, heads, size), a multiple of WIDTH
+        keys, values: of the first text, or more of that memory. # (kv heads, tokens, size)
+        starts: first query of each text, and the end. # (texts + 1,)
+        places: of the texts' first keys, in elements after the first text's. # (texts,)
+        counts: tokens of each text. # (texts,)
+        scale: of products of query and key.
+        is_causal: whether a query reads no key after its own token.
+    """
+    size, item = queries.shape[2], keys.itemsize
+    texts = np.zeros((len(counts), TEXT_FIELDS), np.int64)
+    for column, held in ((KEYS, keys), (VALUES, values)):
+        texts[:, column] = held.data_ptr() + places * item
+    texts[:, HEAD_BYTES], texts[:, TOKEN_BYTES] = keys.stride(0) * item, keys.stride(1) * item
+    texts[:, TOKENS], texts[:, TOGETHER] = counts, queries.shape[1] // keys.shape[0]
+    out = torch.empty_like(queries, memory_format=torch.contiguous_format)
+    out[starts[-1] :] = 0
+    given, found = codes(queries), codes(out)
+    longest = rounded_up(int(counts.max(initial=1)) + ROWS)
+
+    def work(some: slice, _: int) -> None:
+        # What is not written is computed with, too: with any bits, some processors take long.
+        _attend_texts(
+            given, starts[some.start : some.stop + 1], texts[some], int(is_causal),
+            scale * math.log2(math.e), np.zeros((size + ROWS, longest), np.float32),
+            np.zeros((longest + 2 * ROWS, size), np.float32), found,
+        )  # fmt: skip
+
+    in_parts(work, len(texts))
+    return out
 
 
 def rounded_up(count: int) -> int:

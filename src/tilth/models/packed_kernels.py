@@ -14,7 +14,16 @@ from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from tilth.models.kernel_arrays import ROWS, WIDTH
+from tilth.models.kernel_arrays import (
+    HEAD_BYTES,
+    KEYS,
+    ROWS,
+    TOGETHER,
+    TOKEN_BYTES,
+    TOKENS,
+    VALUES,
+    WIDTH,
+)
 from tilth.models.kernels import FAST, kernel
 from tilth.models.vector_code import (
     FLOAT,
@@ -118,85 +127,95 @@ def _block(
 
 
 @intrinsic
-def _softmax(_: Any, rows: Any, step: Any, count: Any, scale: Any) -> Any:
-    """Replace ROWS rows of `count` float32 with their softmax of products with `scale`, to base 2.
+def _softmax(_: Any, rows: Any, step: Any, count: Any, growth: Any, scale: Any) -> Any:
+    """Replace ROWS rows of float32 with their softmax of products with `scale`, to base 2.
 
-    The address of the first row and the elements from one to the next; up to a multiple of WIDTH
-    a row is filled with 0.
+    The address of the first row and the elements from one to the next; `count` of the first row
+    count, and `growth` more of each further one. What follows is filled with 0 up to a multiple of
+    WIDTH of the last row's.
     """
 
     def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-        rows, step, count, scale = arguments
-        bytes_each = builder.mul(step, ir.Constant(step.type, 4))
-        starts = [
-            builder.add(rows, builder.mul(bytes_each, ir.Constant(step.type, row)))
-            for row in range(ROWS)
-        ]
-        softmax(builder, starts, count, scale, WIDTH)
+        rows, step, count, growth, scale = arguments
+        size = builder.mul(step, ir.Constant(step.type, 4))
+        starts, counts = [rows], [count]
+        for _row in range(1, ROWS):
+            starts.append(builder.add(starts[-1], size))
+            counts.append(builder.add(counts[-1], growth))
+        softmax(builder, starts, counts, scale, WIDTH)
         return context.get_dummy_value()
 
-    return types.void(rows, step, count, scale), generate
+    return types.void(rows, step, count, growth, scale), generate
 
 
 @njit(inline="always", **FAST)
-def _read(source, first, count, head, target):  # type: ignore[no-untyped-def]
-    """Copy rows of a head to the float32 rows at an address."""
-    heads, size = source.shape[1], source.shape[2]
+def _read(kind, item, source, step, count, size, target):  # type: ignore[no-untyped-def]
+    """Copy rows at an address, `step` bytes apart, to float32 rows at another one."""
     for row in range(count):
-        place = source.ctypes.data + ((first + row) * heads + head) * size * source.itemsize
         for column in range(0, size, WIDTH):
-            shift = column * source.itemsize
-            to = target + 4 * (row * size + column)
-            _copy(source[0, 0, 0], place + shift, _ZERO, to)  # type: ignore[call-arg]
+            of, to = (
+                source + row * step + column * item,
+                target + 4 * (row * size + column),
+            )
+            _copy(kind, of, _ZERO, to)  # type: ignore[call-arg]
 
 
 @njit(inline="always", **FAST)
-def _write(source, count, target, first, head):  # type: ignore[no-untyped-def]
-    """Copy float32 rows at an address to rows of a head."""
-    heads, size = target.shape[1], target.shape[2]
+def _write(kind, item, source, count, size, target, step):  # type: ignore[no-untyped-def]
+    """Copy float32 rows at an address to rows at another one, `step` bytes apart."""
     for row in range(count):
-        place = target.ctypes.data + ((first + row) * heads + head) * size * target.itemsize
         for column in range(0, size, WIDTH):
-            shift = column * target.itemsize
-            of = source + 4 * (row * size + column)
-            _copy(_ZERO, of, target[0, 0, 0], place + shift)  # type: ignore[call-arg]
+            of, to = (
+                source + 4 * (row * size + column),
+                target + row * step + column * item,
+            )
+            _copy(_ZERO, of, kind, to)  # type: ignore[call-arg]
 
 
 @kernel
-def attend_texts(queries, keys, values, starts, scale, wide, tall, out):  # type: ignore[no-untyped-def]
+def attend_texts(queries, starts, texts, is_causal, scale, wide, tall, out):  # type: ignore[no-untyped-def]
     """Compute attention within texts.
 
     Args:
-        queries, keys, values: # (tokens, heads, size)
-        starts: int64 first token of each text, and the end. # (texts + 1,)
+        queries: of the last tokens of each text. # (tokens, heads, size)
+        starts: int64 first query of each text, and the end. # (texts + 1,)
+        texts: int64 table, whose columns are in `kernel_arrays`. # (texts, TEXT_FIELDS)
+        is_causal: whether a query reads no key after its own token.
         scale: of products of query and key, times log2(e).
-        wide: float32, overwritten. # (size + ROWS, tokens of a text, rounded up to WIDTH)
+        wide: float32, overwritten. # (size + ROWS, tokens of a text and ROWS, rounded up to WIDTH)
         tall: float32, overwritten. # (2 * ROWS + tokens of a text, rounded up to WIDTH, size)
         out: # (tokens, heads, size)
     """
-    heads, size = queries.shape[1], queries.shape[2]
-    factor, step = np.float32(scale), wide.shape[1]
+    kind, heads, size = queries[0, 0, 0], queries.shape[1], queries.shape[2]
+    item, factor, step = queries.itemsize, np.float32(scale), wide.shape[1]
+    token = heads * size * item
     turned, weights = wide.ctypes.data, wide.ctypes.data + 4 * size * step
     some = tall.ctypes.data
     sums, held = some + 4 * ROWS * size, some + 8 * ROWS * size
     for text in range(len(starts) - 1):
-        first, count = starts[text], starts[text + 1] - starts[text]
-        columns = (count + WIDTH - 1) // WIDTH * WIDTH
+        first, last, count = starts[text], starts[text + 1], texts[text, TOKENS]
+        bytes_apart, together = texts[text, TOKEN_BYTES], texts[text, TOGETHER]
         for head in range(heads):
-            _read(keys, first, count, head, held)
-            for row in range(0, columns, WIDTH):
-                for column in range(0, size, WIDTH):
-                    source = held + 4 * (row * size + column)
-                    _turn(source, size, turned + 4 * (column * step + row), step)  # type: ignore[call-arg]
-            _read(values, first, count, head, held)
-            for query in range(first, first + count, ROWS):
-                rows = min(ROWS, first + count - query)
-                _read(queries, query, rows, head, some)
-                for column in range(0, columns, WIDTH):
+            shift = (first * heads + head) * size * item
+            source, target = queries.ctypes.data + shift, out.ctypes.data + shift
+            if head % together == 0:
+                shift = head // together * texts[text, HEAD_BYTES]
+                _read(kind, item, texts[text, KEYS] + shift, bytes_apart, count, size, held)
+                for row in range(0, count, WIDTH):
+                    for column in range(0, size, WIDTH):
+                        of = held + 4 * (row * size + column)
+                        _turn(of, size, turned + 4 * (column * step + row), step)  # type: ignore[call-arg]
+                _read(kind, item, texts[text, VALUES] + shift, bytes_apart, count, size, held)
+            for query in range(0, last - first, ROWS):
+                rows = min(ROWS, last - first - query)
+                _read(kind, item, source + query * token, token, rows, size, some)
+                read = count - (last - first - query) + 1 if is_causal else count
+                most = min(count, read + (ROWS - 1) * is_causal)
+                for column in range(0, most, WIDTH):
                     place = weights + 4 * column
                     _block(some, size, turned + 4 * column, step, size, place, step)  # type: ignore[call-arg]
-                _softmax(weights, step, count, factor)  # type: ignore[call-arg]
+                _softmax(weights, step, read, is_causal, factor)  # type: ignore[call-arg]
                 for column in range(0, size, WIDTH):
                     place = sums + 4 * column
-                    _block(weights, step, held + 4 * column, size, count, place, size)
-                _write(sums, rows, out, query, head)
+                    _block(weights, step, held + 4 * column, size, most, place, size)
+                _write(kind, item, sums, rows, size, target + query * token, token)

@@ -19,11 +19,11 @@ from numba.extending import intrinsic
 
 from tilth.models.kernel_arrays import (
     HEAD_BYTES,
+    KEYS,
     LANES,
     OWN_TOKENS,
-    PROMPT_KEYS,
-    PROMPT_TOKENS,
-    PROMPT_VALUES,
+    TOKENS,
+    VALUES,
     WIDTH,
 )
 from tilth.models.kernels import kernel, prefetch
@@ -163,7 +163,7 @@ def _weigh(_: Any, products: Any, count: Any, scale: Any) -> Any:
 
     def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
         products, count, scale = arguments
-        softmax(builder, [products], count, scale, WIDTH)
+        softmax(builder, [products], [count], scale, WIDTH)
         return context.get_dummy_value()
 
     return types.void(products, count, scale), generate
@@ -191,24 +191,24 @@ def attend(chunks, queries, keys, values, own_keys, own_values, rows, order, sca
     step = own_keys.shape[2] * size * item
     factor, shares = np.float32(scale), weights.ctypes.data
     for number, row in enumerate(order):
-        prompt, own = rows[row, PROMPT_TOKENS], rows[row, OWN_TOKENS]
+        prompt, own = rows[row, TOKENS], rows[row, OWN_TOKENS]
         after = order[min(number + 1, len(order) - 1)]
         own_bytes = rows[after, OWN_TOKENS] * size * item
-        is_new = rows[after, PROMPT_KEYS] != rows[row, PROMPT_KEYS]
-        prompt_bytes = rows[after, PROMPT_TOKENS] * size * item if is_new else 0
+        is_new = rows[after, KEYS] != rows[row, KEYS]
+        prompt_bytes = rows[after, TOKENS] * size * item if is_new else 0
         mine = shares + 4 * prompt
         for head in range(heads):
             place, shift = (after * heads + head) * step, head * rows[after, HEAD_BYTES]
             _fetch(own_keys.ctypes.data + place, own_bytes)  # type: ignore[call-arg]
             _fetch(own_values.ctypes.data + place, own_bytes)
-            _fetch(rows[after, PROMPT_KEYS] + shift, prompt_bytes)
-            _fetch(rows[after, PROMPT_VALUES] + shift, prompt_bytes)
+            _fetch(rows[after, KEYS] + shift, prompt_bytes)
+            _fetch(rows[after, VALUES] + shift, prompt_bytes)
             for column in range(size):
                 own_keys[row, head, own, column] = keys[row, head, column]
                 own_values[row, head, own, column] = values[row, head, column]
             place, shift = (row * heads + head) * step, head * rows[row, HEAD_BYTES]
-            prompt_keys = rows[row, PROMPT_KEYS] + shift
-            prompt_values = rows[row, PROMPT_VALUES] + shift
+            prompt_keys = rows[row, KEYS] + shift
+            prompt_values = rows[row, VALUES] + shift
             for one in range(head * together, (head + 1) * together):
                 first = (row * queries.shape[1] + one) * size
                 query, target = queries.ctypes.data + first * item, out.ctypes.data + first * 4

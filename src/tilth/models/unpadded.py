@@ -6,7 +6,6 @@ them: all products are of tokens, and attention is computed within each text.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -19,22 +18,16 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from tilth.models.kernel_arrays import (
     CODES,
-    ROWS,
     WIDTH,
     attend_in_sequence,
-    codes,
-    in_parts,
-    rounded_up,
+    attend_texts,
 )
-from tilth.object_code import Compiled
 
 _NAME, _KIND = "tilth_unpadded", "_attn_implementation"
 _KINDS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
 _ENCODERS = tuple(f"{kind}Encoder" for kind in _KINDS)
 # Tokens are padded to a multiple: for each number of them, a library prepares its products anew.
 _MULTIPLE = 32
-
-_attend_texts = Compiled("tilth.models.packed_kernels", "attend_texts")
 
 
 class _Packing:
@@ -88,22 +81,12 @@ class _Packing:
         scale: float,
     ) -> Tensor:
         """Return attention within texts; all tensors are (tokens, heads, size)."""
-        size = query.shape[2]
-        longest = rounded_up(int(np.diff(self.starts).max(initial=1)))
-        out = torch.empty_like(query)
-        out[self.starts[-1] :] = 0
-        given, found = [codes(one) for one in (query, key, value)], codes(out)
-
-        def work(texts: slice, _: int) -> None:
-            _attend_texts(
-                *given, self.starts[texts.start : texts.stop + 1], scale * math.log2(math.e),
-                np.empty((size + ROWS, longest), np.float32),
-                np.empty((longest + 2 * ROWS, size), np.float32),
-                found,
-            )  # fmt: skip
-
-        in_parts(work, len(self.starts) - 1)
-        return out
+        first = self.starts[:-1]
+        keys, values = key.transpose(0, 1), value.transpose(0, 1)  # (heads, tokens, size)
+        return attend_texts(
+            query, keys, values, self.starts, first * key.stride(0), np.diff(self.starts),
+            scale=scale, is_causal=False,
+        )  # fmt: skip
 
 
 def _mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Tensor | None:

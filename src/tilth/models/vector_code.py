@@ -137,22 +137,23 @@ def are_there(builder: Any, left: Any, lanes: int) -> Any:
     return builder.icmp_signed("<", numbers, spread(builder, left, lanes))
 
 
-def softmax(builder: Any, starts: list[Any], count: Any, scale: Any, lanes: int) -> None:
-    """Replace rows of `count` float32 with 2 to `scale` times them, divided by their sum.
+def softmax(builder: Any, starts: list[Any], counts: list[Any], scale: Any, lanes: int) -> None:
+    """Replace rows of float32 with 2 to `scale` times them, divided by their sum.
 
-    The rows begin at addresses; up to a multiple of `lanes` they are filled with 0.
+    The rows begin at addresses and grow; up to a multiple of `lanes` of the last row's count they
+    are filled with 0.
     """
-    factors, integer = spread(builder, scale, lanes), count.type
+    factors, integer = spread(builder, scale, lanes), counts[0].type
     kind = ir.VectorType(FLOAT, lanes)
-    ends = ir.Constant(integer, 0), count, ir.Constant(integer, lanes)
+    ends = ir.Constant(integer, 0), counts[-1], ir.Constant(integer, lanes)
     held = [cgutils.alloca_once_value(builder, floats(lanes, -3.4e38)) for _ in starts]  # type: ignore[no-untyped-call]
 
     def pointers(place: Any) -> list[Any]:
         return [at(builder, start, place, kind) for start in starts]
 
     with cgutils.for_range_slice(builder, *ends, inc=True) as (place, _):
-        is_there = are_there(builder, builder.sub(count, place), lanes)
-        for largest, pointer in zip(held, pointers(place), strict=True):
+        for count, largest, pointer in zip(counts, held, pointers(place), strict=True):
+            is_there = are_there(builder, builder.sub(count, place), lanes)
             values = builder.select(is_there, load(builder, pointer), floats(lanes, -float("inf")))
             store(builder, values, pointer)
             builder.store(larger(builder, values, builder.load(largest)), largest)

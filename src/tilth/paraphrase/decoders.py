@@ -21,6 +21,7 @@ from tilth.models.kernel_arrays import (
     CODES,
     LANES,
     attend_in_sequence,
+    attention_of,
     codes,
     in_parts,
     rounded_up,
@@ -175,9 +176,7 @@ class SpanDecoder:
         source = np.stack((starts, self.lengths[slots]), axis=1), every  # one span for each row
         self.spans = [self._own_spans(rows, positions), source]
         self.last.positions = self.places[1] - torch.arange(len(rows))
-        config = self.decoder.config
-        before, config._attn_implementation = config._attn_implementation, _NAME
-        try:
+        with attention_of(self.decoder.config, _NAME):
             states = self.decoder(
                 input_ids=torch.from_numpy(tokens)[None],
                 attention_mask=self.mask,
@@ -187,8 +186,6 @@ class SpanDecoder:
                 use_cache=True,
                 attention=self,
             ).last_hidden_state[0]  # (rows, dimension)
-        finally:
-            config._attn_implementation = before
         logits: Tensor = self.head(states)
         return logits if self.bias is None else logits + self.bias
 
