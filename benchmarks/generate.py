@@ -117,8 +117,8 @@ def counting() -> Iterator[Counter[str]]:
     done = Counter[str]()
     forward, decode = KVCache._forward, SharedRows.decode
 
-    def run_prompts(cache: KVCache, ids: Any, *given: Any) -> Any:
-        logits = forward(cache, ids, *given)
+    def run_prompts(cache: KVCache, ids: Any, *given: Any, **more: Any) -> Any:
+        logits = forward(cache, ids, *given, **more)
         done["prompts"] += ids.numel()
         done["logits"] += logits.shape[0] * logits.shape[1]
         return logits
