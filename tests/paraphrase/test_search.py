@@ -78,6 +78,25 @@ def test_threads_share_the_rows() -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_cores_decode_texts_of_their_own(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seq2seq, texts, search = writer(family), [*salads(9), "", "a"], replace(SAMPLING, returned=2)
+    expected = decode(seq2seq, texts, search)
+    monkeypatch.setattr(search_module, "_BEAM_ROWS", 8)
+    threads, used = torch.get_num_threads(), []
+    on_cores = search_module.on_cores
+    monkeypatch.setattr(
+        search_module, "on_cores", lambda works: used.append(len(works)) or on_cores(works)
+    )
+    torch.set_num_threads(3)
+    try:
+        assert decode(seq2seq, texts, search) == expected
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+    assert used == [3]
+
+
 def test_bfloat16_searches_where_it_is_asked_for() -> None:
     seq2seq = writer()
     low = replace(seq2seq, model=copy.deepcopy(seq2seq.model).to(torch.bfloat16))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from hashlib import blake2b
+from threading import Event
 from typing import Annotated, Any
 
 import numpy as np
@@ -21,13 +22,15 @@ from torch import Tensor
 
 from tilth.errors import InputError
 from tilth.limits import BEAMS, Number, check_fields, whole
+from tilth.models.cores import on_cores, share_weights
 from tilth.models.lm import Seq2Seq
+from tilth.models.packed_weights import with_packed_weights
 from tilth.paraphrase.beam_search import BeamLoop, Source, Tokens
 from tilth.paraphrase.decoders import encode, new_decoder
 
 _TOP_K, _TIMES = whole(1, 1_000_000), Number(0, 1000, above=True)
 _BYTES = 768 * 2**20  # of caches and scores over the vocabulary
-_BEAM_ROWS = 240  # products of fewer rows are slower
+_BEAM_ROWS = 240  # products of fewer rows are slower; with fewer, cores divide them
 _ENCODED = 2048  # tokens at a time
 # Without `longest` an output ends at twice the source's tokens and some.
 _LONGEST, _MORE = 2.0, 16
@@ -97,22 +100,47 @@ def decode(
         For each text `search.returned` outputs, best first, for each cost of copying in turn; none
         for a text that is empty or longer than the model reads.
     """
-    found: list[list[list[str]]] = [[[] for _ in search.copy_costs or "-"] for _ in texts]
-    tokens = _fixed_tokens(seq2seq, search)
-    for group, slots in _groups(seq2seq, _sources(seq2seq, texts, search, seed), search, rows):
-        longest = max(len(source.ids) for source in group)
-        width = max(source.most for source in group) + 3  # with what begins and closes an output
-        loop = BeamLoop(
-            new_decoder(seq2seq.model, slots, search.beams, longest, width),
-            tokens, slots, search.beams, width,
-            top_k=search.top_k, temperature=search.temperature or 1.0,
-        )  # fmt: skip
-        for source, outputs in loop.run(_encoded(seq2seq, group)):
-            written = seq2seq.tokenizer.batch_decode(
-                outputs[: search.returned], skip_special_tokens=True
-            )
-            found[source.text][source.number] = [text.strip() for text in written]
-    return [[text for some in each for text in some] for each in found]
+    model = with_packed_weights(seq2seq.model)
+    sources, tokens = _sources(seq2seq, texts, search, seed), _fixed_tokens(seq2seq, search)
+    cores = torch.get_num_threads() if model.device.type == "cpu" else 1
+    cores = max(1, min(cores, len(sources) * search.beams // _BEAM_ROWS))
+    places = {text: place for place, text in enumerate(dict.fromkeys(one.text for one in sources))}
+    found: list[tuple[Source, list[list[int]]]] = []
+
+    @torch.inference_mode()
+    def run(core: int, ours: Seq2Seq, is_stopped: Event) -> None:
+        some = [source for source in sources if places[source.text] % cores == core]
+        for group, slots in _groups(ours, some, search, rows, _BYTES // cores):
+            for one in _run_group(ours, group, slots, search, tokens):
+                if is_stopped.is_set():
+                    return
+                found.append(one)
+
+    if cores == 1:
+        run(0, replace(seq2seq, model=model), Event())
+    else:
+        models = [replace(seq2seq, model=share_weights(model)) for _ in range(cores)]
+        on_cores([partial(run, core, ours) for core, ours in enumerate(models)])
+    outputs: list[list[list[str]]] = [[[] for _ in search.copy_costs or "-"] for _ in texts]
+    for source, written in found:
+        some = written[: search.returned]
+        read = seq2seq.tokenizer.batch_decode(some, skip_special_tokens=True)
+        outputs[source.text][source.number] = [text.strip() for text in read]
+    return [[text for some in each for text in some] for each in outputs]
+
+
+def _run_group(
+    seq2seq: Seq2Seq, group: Sequence[Source], slots: int, search: BeamSearch, tokens: Tokens
+) -> Iterator[tuple[Source, list[list[int]]]]:
+    """Yield texts and their outputs, best first, as they are finished."""
+    longest = max(len(source.ids) for source in group)
+    width = max(source.most for source in group) + 3  # with what begins and closes an output
+    loop = BeamLoop(
+        new_decoder(seq2seq.model, slots, search.beams, longest, width),
+        tokens, slots, search.beams, width,
+        top_k=search.top_k, temperature=search.temperature or 1.0,
+    )  # fmt: skip
+    return loop.run(_encoded(seq2seq, group))
 
 
 def is_too_long(seq2seq: Seq2Seq, text: str) -> bool:
@@ -152,9 +180,9 @@ def _sources(seq2seq: Seq2Seq, texts: Sequence[str], search: BeamSearch, seed: i
 
 
 def _groups(
-    seq2seq: Seq2Seq, sources: Sequence[Source], search: BeamSearch, rows: int | None
+    seq2seq: Seq2Seq, sources: Sequence[Source], search: BeamSearch, rows: int | None, most: int
 ) -> Iterator[tuple[list[Source], int]]:
-    """Yield texts that share tables, and how many are decoded at a time."""
+    """Yield texts that share tables, of `most` bytes, and how many are decoded at a time."""
     config: Any = seq2seq.model.config
     layers = getattr(config, "decoder_layers", None) or config.num_hidden_layers
     token = 2 * layers * config.hidden_size * seq2seq.model.dtype.itemsize
@@ -163,7 +191,7 @@ def _groups(
     def fitting(source: Source) -> int:
         scores = 6 * 4 * len(seq2seq.tokenizer)
         outputs = search.beams * (token * (source.most + 3) + scores)
-        many = _BYTES // (token * len(source.ids) + outputs)
+        many = most // (token * len(source.ids) + outputs)
         return rows or max(1, min(_BEAM_ROWS // search.beams, many))
 
     while start < len(sources):
