@@ -82,7 +82,7 @@ def test_threads_share_the_rows() -> None:
 def test_cores_decode_texts_of_their_own(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seq2seq, texts, search = writer(family), [*salads(9), "", "a"], replace(SAMPLING, returned=2)
     expected = decode(seq2seq, texts, search)
-    monkeypatch.setattr(search_module, "_BEAM_ROWS", 8)
+    monkeypatch.setattr(search_module, "_CORE_ROWS", 8)
     threads, used = torch.get_num_threads(), []
     on_cores = search_module.on_cores
     monkeypatch.setattr(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilth.runs import Progress
 
 _BATCH = 64
-_AT_ONCE = 8 * _BATCH  # texts that a core takes
+_AT_ONCE = 4 * _BATCH  # texts that a core takes
 
 
 def embed(

@@ -30,7 +30,8 @@ from tilth.paraphrase.decoders import encode, new_decoder
 
 _TOP_K, _TIMES = whole(1, 1_000_000), Number(0, 1000, above=True)
 _BYTES = 768 * 2**20  # of caches and scores over the vocabulary
-_BEAM_ROWS = 240  # products of fewer rows are slower; with fewer, cores divide them
+_BEAM_ROWS = 240  # products of fewer rows are slower
+_CORE_ROWS = 160  # of a core that decodes texts of its own; with fewer, all cores divide them
 _ENCODED = 2048  # tokens at a time
 # Without `longest` an output ends at twice the source's tokens and some.
 _LONGEST, _MORE = 2.0, 16
@@ -103,7 +104,7 @@ def decode(
     model = with_packed_weights(seq2seq.model)
     sources, tokens = _sources(seq2seq, texts, search, seed), _fixed_tokens(seq2seq, search)
     cores = torch.get_num_threads() if model.device.type == "cpu" else 1
-    cores = max(1, min(cores, len(sources) * search.beams // _BEAM_ROWS))
+    cores = max(1, min(cores, len(sources) * search.beams // _CORE_ROWS))
     places = {text: place for place, text in enumerate(dict.fromkeys(one.text for one in sources))}
     found: list[tuple[Source, list[list[int]]]] = []
 
