@@ -10,6 +10,7 @@ import ctypes
 import importlib
 import logging
 import os
+import re
 from functools import cache
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -35,10 +36,10 @@ class Compiled:
     """A kernel of a module that imports numba.
 
     A kernel returns nothing and allocates no memory. Its object code is kept for each combination
-    of types, source file, processor and version of numba.
+    of types, source files, processor and version of numba.
 
     Args:
-        module: imported to compile; a constant from another file must not change without its own.
+        module: imported to compile; what it imports from tilth counts as its source, too.
         name: the kernel in it, a numba dispatcher.
     """
 
@@ -128,7 +129,12 @@ def _fingerprint(module: str, kinds: tuple[Any, ...]) -> str:
 
 @cache
 def _source(path: str) -> bytes:
-    return Path(path).read_bytes() + Path(__file__).read_bytes()
+    """Return the source of a module, and of the modules of tilth that it imports itself."""
+    own, package = Path(path).read_bytes(), Path(__file__).parent
+    names = sorted(set(re.findall(rb"^from tilth\.([\w.]+) import", own, re.MULTILINE)))
+    paths = [package.joinpath(*name.decode().split(".")) for name in names]
+    files = [one.with_suffix(".py") for one in paths if not one.is_dir()]
+    return b"".join([own, Path(__file__).read_bytes(), *(file.read_bytes() for file in files)])
 
 
 @cache

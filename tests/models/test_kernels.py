@@ -75,6 +75,14 @@ def test_object_code_is_made_anew_for_other_types_sources_and_versions(
     assert len(marks) == 4
 
 
+def test_what_a_kernel_imports_from_tilth_counts_as_its_source() -> None:
+    models = Path(object_code.__file__).parent / "models"
+    source = object_code._source(str(models / "packed_kernels.py"))
+    for name in ("packed_kernels", "vector_code", "kernel_arrays", "../object_code"):
+        assert (models / f"{name}.py").read_bytes() in source
+    assert (models / "single_query_kernels.py").read_bytes() not in source
+
+
 def test_object_code_is_kept_where_a_folder_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,23 @@ def _each(builder: Any, kind: Any, values: Any, count: Any, use: Any) -> None:
         use(whole, masked_floats(builder, values, whole, kind, there, _LOWEST), there)
 
 
+def _maxima(builder: Any, kind: Any, values: Any, count: Any) -> Any:
+    """Return the largest values of WIDTH groups: those that are WIDTH apart."""
+    held = cgutils.alloca_once_value(builder, floats(WIDTH, _LOWEST))  # type: ignore[no-untyped-call]
+
+    def use(_: Any, found: Any, __: Any) -> None:
+        builder.store(larger(builder, found, builder.load(held)), held)
+
+    _each(builder, kind, values, count, use)
+    return builder.load(held)
+
+
+def _reach(builder: Any, found: Any, there: Any, least: Any) -> Any:
+    """Return which values are there and at least `least`."""
+    reach = builder.fcmp_ordered(">=", found, least)
+    return reach if there is None else builder.and_(reach, there)
+
+
 def _first(builder: Any, values: Any) -> Any:
     return builder.extract_element(values, ir.Constant(INT32, 0))
 
@@ -57,14 +75,8 @@ def _largest(_: Any, kind: Any, values: Any, count: Any) -> Any:
 
     def generate(_c: Any, builder: Any, _s: Any, arguments: Any) -> Any:
         _, values, count = arguments
-        held = cgutils.alloca_once_value(builder, floats(WIDTH, _LOWEST))  # type: ignore[no-untyped-call]
-
-        def use(_: Any, found: Any, __: Any) -> None:
-            builder.store(larger(builder, found, builder.load(held)), held)
-
-        _each(builder, kind, values, count, use)
-        combine = lambda one, two: larger(builder, one, two)  # noqa: E731
-        return _first(builder, over_lanes(builder, combine, builder.load(held)))
+        found = _maxima(builder, kind, values, count)
+        return _first(builder, over_lanes(builder, partial(larger, builder), found))
 
     return types.float32(kind, values, count), generate
 
@@ -93,17 +105,12 @@ def _sum_of_powers(_: Any, kind: Any, values: Any, count: Any, largest: Any) -> 
 
 @intrinsic
 def _lane_maxima(_: Any, kind: Any, values: Any, count: Any, out: Any) -> Any:
-    """Write the largest value of each of WIDTH groups: columns that are WIDTH apart."""
+    """Write the largest values of WIDTH groups of columns."""
 
     def generate(context: Any, builder: Any, _s: Any, arguments: Any) -> Any:
         _, values, count, out = arguments
-        held = cgutils.alloca_once_value(builder, floats(WIDTH, _LOWEST))  # type: ignore[no-untyped-call]
-
-        def use(_: Any, found: Any, __: Any) -> None:
-            builder.store(larger(builder, found, builder.load(held)), held)
-
-        _each(builder, kind, values, count, use)
-        store(builder, builder.load(held), at(builder, out, ir.Constant(_LONG, 0), _FLOATS))
+        found = _maxima(builder, kind, values, count)
+        store(builder, found, at(builder, out, ir.Constant(_LONG, 0), _FLOATS))
         return context.get_dummy_value()
 
     return types.void(kind, values, count, out), generate
@@ -119,9 +126,7 @@ def _reaching(_: Any, kind: Any, values: Any, count: Any, bound: Any) -> Any:
         least = spread(builder, bound, WIDTH)
 
         def use(place: Any, found: Any, there: Any) -> None:
-            reach = builder.fcmp_ordered(">=", found, least)
-            if there is not None:
-                reach = builder.and_(reach, there)
+            reach = _reach(builder, found, there, least)
             bits = builder.zext(builder.bitcast(reach, ir.IntType(WIDTH)), _LONG)
             builder.store(builder.or_(builder.shl(bits, place), builder.load(held)), held)
 
@@ -163,9 +168,7 @@ def _count_reaching(_: Any, values: Any, count: Any, bound: Any) -> Any:
         least = spread(builder, bound, WIDTH)
 
         def use(_: Any, found: Any, there: Any) -> None:
-            reach = builder.fcmp_ordered(">=", found, least)
-            if there is not None:
-                reach = builder.and_(reach, there)
+            reach = _reach(builder, found, there, least)
             builder.store(builder.sub(builder.load(held), builder.sext(reach, kind)), held)
 
         _each(builder, types.float32, values, count, use)
