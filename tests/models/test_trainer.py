@@ -6,12 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch.nn.functional import scaled_dot_product_attention
-from torch.profiler import ProfilerActivity, profile
 
 from tilth.models.trainer import (
     SUMS,
-    ShortAttention,
     checkpoint,
     is_whole,
     keep_only,
@@ -104,17 +101,3 @@ def test_a_model_saved_without_checksums_is_whole_with_weights(tmp_path: Path) -
     assert is_whole(tmp_path / "model")
     spoil(tmp_path / "model", "gone")
     assert not is_whole(tmp_path / "model")
-
-
-@pytest.mark.parametrize(("tokens", "is_fused"), [(128, False), (129, True)])
-def test_attention_of_short_texts_is_not_fused_and_gives_the_same(
-    tokens: int, *, is_fused: bool
-) -> None:
-    torch.manual_seed(0)
-    inputs = [torch.randn(2, 3, tokens, 8) for _ in range(3)]
-    mask = torch.rand(2, 1, tokens, tokens) < 0.9
-    expected = scaled_dot_product_attention(*inputs, attn_mask=mask)
-    with profile(activities=[ProfilerActivity.CPU]) as calls, ShortAttention():
-        found = scaled_dot_product_attention(*inputs, attn_mask=mask)
-    assert torch.allclose(found, expected, atol=1e-6)
-    assert any("flash" in call.key for call in calls.key_averages()) == is_fused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tilth.models.embed import embed, unit
 from tilth.models.kernel_arrays import attend_texts
 from tilth.models.unpadded import first_tokens, is_unpadded, unpadded
 
-KINDS = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
+KINDS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "modernbert")
 LENGTHS = (1, 9, 16, 0, 4, 37)
 
 
@@ -78,11 +79,14 @@ def made(kind: str, auto_class: Any = AutoModelForSequenceClassification, **chan
         "intermediate_size": 64, "max_position_embeddings": 40, "num_labels": 3,
         "vocab_size": len(word_tokenizer()), "pad_token_id": 0,
     }  # fmt: skip
+    if kind == "modernbert":  # two layers attend to 4 tokens on each side, one to all
+        shape |= {"num_hidden_layers": 3, "local_attention": 8}
+        shape |= dict.fromkeys(("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id"), 1)
     config = AutoConfig.for_model(kind, **shape, **changed)
     model = auto_class.from_config(config).eval()
     with torch.no_grad():  # else attention is nearly uniform
         for name, weight in model.named_parameters():
-            weight.mul_(1 if "LayerNorm" in name else 8)
+            weight.mul_(1 if "norm" in name.lower() else 8)
     return model
 
 
@@ -117,6 +121,23 @@ def test_tokens_have_the_logits_they_have_with_padding(kind: str) -> None:
         found = model(**inputs).logits
     there = inputs["attention_mask"].bool()
     torch.testing.assert_close(found[there], expected[there], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_have_the_gradients_they_have_with_padding(kind: str) -> None:
+    inputs = padded_batch()
+    labels = torch.arange(len(inputs["input_ids"])) % 3
+    gradients, losses = [], []
+    for kept in (False, True):
+        model = made(kind, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
+        with unpadded(model) if kept else nullcontext():
+            assert is_unpadded(model) == kept
+            losses.append(model(**inputs, labels=labels).loss)
+        losses[-1].backward()
+        gradients.append({name: weight.grad for name, weight in model.named_parameters()})
+    torch.testing.assert_close(*losses)
+    for name, expected in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], expected, rtol=1e-3, atol=1e-4)
 
 
 @torch.inference_mode()

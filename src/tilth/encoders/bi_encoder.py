@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
+from torch import Tensor
 
+from tilth.encoders.forward import embed_by_length
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_pairs
 from tilth.encoders.settings import Training
 from tilth.encoders.train import EncoderTraining, Objective, UniqueTexts
@@ -68,7 +71,16 @@ def train_encoder(
 
 def cosine_objective() -> Objective:
     """Return the objective that fits cosines to labels, evaluated by Spearman's correlation."""
-    return Objective(CosineSimilarityLoss, CorrelationEvaluator, METRIC, column="spearman")
+    return Objective(CosineLoss, CorrelationEvaluator, METRIC, column="spearman")
+
+
+class CosineLoss(CosineSimilarityLoss):
+    """The mean squared difference of cosine and label, of pairs in passes by length."""
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor) -> Tensor:
+        """Return the loss of a batch: tokens of the first and of the second texts."""
+        vectors = embed_by_length(self.model, list(sentence_features))  # each (pairs, width)
+        return self.compute_loss_from_embeddings(vectors, labels)
 
 
 class CorrelationEvaluator(BaseEvaluator):

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tilth.encoders.bi_encoder import METRIC, CorrelationEvaluator
+from tilth.encoders.forward import embed_by_length
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TrainingPairs
 from tilth.encoders.settings import Training
-from tilth.encoders.simcse import embed_by_length
 from tilth.encoders.train import EncoderTraining, Objective
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 BATCH = 32
-_CHUNK = 8  # texts of similar lengths in a forward pass on a processor
 _STEPS, _EPOCHS = 120, 5
 _TEMPERATURE, _RATE = 0.1, 1e-4
 
@@ -88,9 +87,7 @@ class LabelContrast(torch.nn.Module):
 
     def forward(self, features: Sequence[dict[str, Tensor]], labels: Tensor) -> Tensor:
         """Return the mean over texts that have a positive of its log-share among all others."""
-        (vectors,) = embed_by_length(
-            self.model, list(features), processor_chunk=_CHUNK
-        )  # (texts, width)
+        (vectors,) = embed_by_length(self.model, list(features))  # (texts, width)
         return contrast(vectors, labels)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sentence_transformers.base.losses.merged_forward import embed_columns, merge_feature_batches
 from sentence_transformers.base.modules.dense import Dense
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from tilth.encoders.bi_encoder import METRIC, CorrelationEvaluator
 from tilth.encoders.contrastive_sets import read_contrastive
+from tilth.encoders.forward import embed_by_length
 from tilth.encoders.graded_pairs import NEGATIVE, TrainingPairs, read_dev_pairs
 from tilth.encoders.settings import SimcseTraining
 from tilth.encoders.train import EncoderTraining, Objective
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
-_CUDA_CHUNK = 4096  # texts of similar lengths in a forward pass on a GPU
-_MULTIPLE = 8  # of a chunk's length: few shapes, so few cached kernels
 _INITIAL = 0.02  # standard deviation of the projection's weights, as of BERT's
 
 
@@ -135,34 +133,6 @@ class CachedSimcseLoss(CachedMultipleNegativesRankingLoss):
         exact = [[one.float() for one in column] for column in reps]
         with torch.autocast(reps[0][0].device.type, enabled=False):
             return super().calculate_loss(exact, *args, **options)
-
-
-def embed_by_length(
-    model: Any, features: list[dict[str, Tensor]], *, processor_chunk: int = 32
-) -> list[Tensor]:
-    """Return the vectors of each column's texts, each (rows, width).
-
-    Texts of similar lengths pass together, so that little padding is computed.
-
-    Args:
-        processor_chunk: texts in a forward pass where the model is not on a GPU.
-    """
-    merged = merge_feature_batches(features)
-    if merged is None or "attention_mask" not in merged:  # of static vectors
-        return embed_columns(model, features, separate_first=False)
-    lengths = merged["attention_mask"].sum(1).cpu()  # (texts,)
-    order = lengths.argsort()
-    vectors = []
-    is_cuda = merged["attention_mask"].device.type == "cuda"
-    for chunk in order.split(_CUDA_CHUNK if is_cuda else processor_chunk):
-        width = -(-int(lengths[chunk[-1]]) // _MULTIPLE) * _MULTIPLE
-        part = {
-            name: value[chunk.to(value.device), :width] if isinstance(value, Tensor) else value
-            for name, value in merged.items()
-        }
-        vectors.append(model(part)["sentence_embedding"])
-    joined = torch.cat(vectors)[order.argsort().to(vectors[0].device)]  # (texts, width)
-    return list(joined.chunk(len(features)))
 
 
 class TrainingProjection(Dense):

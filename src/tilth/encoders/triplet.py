@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers.base.evaluation import BaseEvaluator
-from sentence_transformers.base.losses.merged_forward import embed_columns
 from sentence_transformers.base.modules.dense import Dense
 from torch import Tensor
 from torch.nn.functional import normalize, relu
 
+from tilth.encoders.forward import embed_by_length
 from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, TrainingPairs
 from tilth.encoders.parallel_pairs import read_parallel
 from tilth.encoders.settings import TripletTraining
@@ -156,7 +156,7 @@ class TripletLoss(torch.nn.Module):
         Features are tokens of the first and of the second texts, for triples then of the hard
         negatives; labels are the ids of each pair. # (pairs, ids)
         """
-        x, *others = embed_columns(self.model, sentence_features)  # each (pairs, width)
+        x, *others = embed_by_length(self.model, list(sentence_features))  # each (pairs, width)
         mask = same_text_mask if len(others) == 1 else same_text_mask_with_negatives
         return triplet_loss(x.float(), torch.cat(others).float(), mask(labels), self._margin)
 

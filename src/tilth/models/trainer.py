@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,9 +18,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
-from torch.overrides import TorchFunctionMode
 from torch.utils.data import Sampler
 from transformers import PrinterCallback, TrainerCallback, TrainerState
 from transformers.trainer_utils import SaveStrategy
@@ -28,6 +25,8 @@ from transformers.trainer_utils import SaveStrategy
 from tilth.errors import InputError, TilthError
 from tilth.files import atomic_write, disk_errors, sync_folder
 from tilth.models.distributed import from_every, from_first, processes, rank, shares, started
+from tilth.models.processor_training import ProcessorLayers
+from tilth.models.unpadded import unpadded
 from tilth.runs import Progress, Run
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ log = logging.getLogger(__name__)
 MODEL, CHECKPOINTS, SUMS = "model", "checkpoints", "checksums.json"
 _PREFIX = "checkpoint-"
 _CHUNK = 1 << 22  # bytes
-_SHORT = 128  # tokens
 _BATCHES_SORTED = 64  # batches of shuffled rows that are sorted by length and cut anew
 
 
@@ -230,21 +228,6 @@ class CheckpointCallback(TrainerCallback):
             shutil.rmtree(Path(str(args.output_dir)).parent, ignore_errors=True)
 
 
-class ShortAttention(TorchFunctionMode):
-    """Computes the attention of short texts by plain matrix products.
-
-    On processors, torch's fused attention takes 1.7 to 5.6 times as long for a forward and a
-    backward pass over up to 128 tokens in bfloat16 (up to 2.5 times in float32).
-    """
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call `func`, with another kernel for attention among few tokens."""
-        if func is scaled_dot_product_attention and args[0].shape[-2] <= _SHORT:
-            with sdpa_kernel(SDPBackend.MATH):
-                return func(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-
 def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
     """Train from the last whole checkpoint, load the best weights, return the log history.
 
@@ -262,7 +245,10 @@ def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
         if state is not None and control["args"]["should_training_stop"]:
             trainer.state = state
         else:
-            with ShortAttention() if trainer.args.use_cpu else nullcontext():
+            with ExitStack() as stack:
+                if trainer.args.use_cpu:
+                    stack.enter_context(ProcessorLayers())
+                    stack.enter_context(unpadded(trainer.model))
                 trainer.train(resume_from_checkpoint=str(last) if last else None)
     except torch.OutOfMemoryError as error:
         raise TilthError(too_large) from error

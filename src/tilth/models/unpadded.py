@@ -1,4 +1,4 @@
-"""Run encoders of BERT's architecture without padding, on processors.
+"""Run encoders of BERT's and ModernBERT's architectures without padding, on processors.
 
 Within the encoder the tokens of a batch stand one after the other, without the padding between
 them: all products are of tokens, and attention is computed within each text.
@@ -6,6 +6,7 @@ them: all products are of tokens, and attention is computed within each text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,20 +15,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd import Function
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from tilth.models.kernel_arrays import (
     CODES,
     WIDTH,
-    attend_in_sequence,
     attend_texts,
 )
 
 _NAME, _KIND = "tilth_unpadded", "_attn_implementation"
 _KINDS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
 _ENCODERS = tuple(f"{kind}Encoder" for kind in _KINDS)
+_MODERN = "ModernBertModel"
 # Tokens are padded to a multiple: for each number of them, a library prepares its products anew.
-_MULTIPLE = 32
+_MULTIPLE, _TRAINING_MULTIPLE = 32, 128
 
 
 class _Packing:
@@ -38,23 +41,34 @@ class _Packing:
     """
 
     def __init__(self, encoder: Any, *, first_only: bool) -> None:
-        self.last = encoder.layer[-1].attention if first_only else None
+        is_modern = type(encoder).__name__ == _MODERN
+        self.first = encoder.layers[0] if is_modern else None
+        self.last = encoder.layer[-1].attention if first_only and not is_modern else None
         self.shape = (0, 0)
+        self.mask = torch.empty(0)  # (texts, width), of bool
         self.indices = torch.empty(0, dtype=torch.int64)  # of tokens in the padded batch
+        self.spare = 0  # tokens of no text
         self.starts: NDArray[np.int64] = np.zeros(1, np.int64)  # (texts + 1,)
 
     def pack(self, _: Any, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> Any:
         """Take the padding out of a batch, (texts, width, dimension), before the encoder."""
         (states,) = args
-        mask = kwargs["attention_mask"]  # (texts, width)
-        if mask is None:
-            mask = torch.ones(states.shape[:2], dtype=torch.bool)
-        self.shape = (states.shape[0], states.shape[1])
-        self.starts = np.append(0, np.cumsum(mask.sum(dim=1).numpy()))
-        self.indices = mask.flatten().nonzero()[:, 0]
-        spare = self.indices.new_zeros(-len(self.indices) % _MULTIPLE)
-        packed = states.flatten(0, 1)[torch.cat((self.indices, spare))]
+        self._read(states.shape[0], states.shape[1], kwargs["attention_mask"])
+        packed = self._gather(states.flatten(0, 1))
         return (packed[None],), {**kwargs, "attention_mask": None, "attention": self}
+
+    def pack_layer(self, layer: Any, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> Any:
+        """Take the padding out of a batch before the first of ModernBERT's layers."""
+        (states,) = args
+        if layer is self.first:
+            self._read(states.shape[0], states.shape[1], kwargs["attention_mask"])
+            states = self._gather(states.flatten(0, 1))[None]
+        tables = tuple(  # of rotary embeddings, each (1, width, size)
+            self._gather(table.expand(*self.shape, -1).flatten(0, 1))[None]
+            for table in kwargs["position_embeddings"]
+        )
+        more = {"attention_mask": None, "position_embeddings": tables, "attention": self}
+        return (states,), {**kwargs, **more}
 
     def unpack(self, _: Any, __: Any, output: Any) -> Any:
         """Return the padded batch, or (texts, 1, dimension) of first tokens."""
@@ -62,31 +76,127 @@ class _Packing:
         if self.last is not None:
             output.last_hidden_state = states[:, None]
             return output
-        padded = states.new_zeros(self.shape[0] * self.shape[1], states.shape[1])
-        padded[self.indices] = states[: len(self.indices)]
-        output.last_hidden_state = padded.unflatten(0, self.shape)
+        output.last_hidden_state = self._pad(states)
         return output
+
+    def unpack_states(self, _: Any, __: Any, states: Tensor) -> Tensor:
+        """Return the padded batch of ModernBERT's output, (1, tokens, dimension)."""
+        return self._pad(states[0])
 
     def keep_first(self, _: Any, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Keep the first token of each text, in both inputs of the layer after attention."""
         first = torch.from_numpy(self.starts[:-1])
         return tuple(states[:, first] for states in args)
 
-    def attend(
-        self,
-        layer: int,  # noqa: ARG002 - nothing is kept of a layer
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scale: float,
-    ) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Return attention within texts; all tensors are (tokens, heads, size)."""
         first = self.starts[:-1]
         keys, values = key.transpose(0, 1), value.transpose(0, 1)  # (heads, tokens, size)
+        if keys.stride() != values.stride():
+            keys, values = keys.contiguous(), values.contiguous()
         return attend_texts(
-            query, keys, values, self.starts, first * key.stride(0), np.diff(self.starts),
+            query, keys, values, self.starts, first * keys.stride(1), np.diff(self.starts),
             scale=scale, is_causal=False,
         )  # fmt: skip
+
+    def attend_padded(
+        self, query: Tensor, key: Tensor, value: Tensor, scale: float, *, dropout: float,
+        window: int | None,
+    ) -> Tensor:  # fmt: skip
+        """Return attention as `attend` does, with gradients.
+
+        Args:
+            window: a token attends to those that are nearer than this many tokens.
+        """
+        # Each (texts, heads, width, size).
+        queries, keys, values = (self._pad(one).transpose(1, 2) for one in (query, key, value))
+        mask = self.mask[:, None, None]
+        if window is not None:
+            places = torch.arange(self.shape[1])
+            mask = mask & ((places[:, None] - places).abs() < window)
+        padded = scaled_dot_product_attention(queries, keys, values, mask, dropout, scale=scale)
+        rows = padded.transpose(1, 2).flatten(0, 1)  # (texts * width, heads, size)
+        return self._gather(rows)
+
+    def _read(self, texts: int, width: int, mask: Tensor | None) -> None:
+        """Note where the tokens of a batch are."""
+        self.shape = (texts, width)
+        self.mask = torch.ones(self.shape) > 0 if mask is None else mask.bool()
+        self.starts = np.append(0, np.cumsum(self.mask.sum(dim=1).numpy()))
+        self.indices = self.mask.flatten().nonzero()[:, 0]
+        multiple = _TRAINING_MULTIPLE if torch.is_grad_enabled() else _MULTIPLE
+        self.spare = -len(self.indices) % multiple
+
+    def _gather(self, rows: Tensor) -> Tensor:
+        """Return the tokens of a padded batch, (texts * width, ...), and spare tokens of 0."""
+        tokens: Tensor = _Gather.apply(rows, self.indices, self.spare)  # type: ignore[no-untyped-call]
+        return tokens
+
+    def _pad(self, tokens: Tensor) -> Tensor:
+        """Return the padded batch of tokens, (texts, width, ...)."""
+        rows = math.prod(self.shape)
+        padded: Tensor = _Spread.apply(tokens, self.indices, rows)  # type: ignore[no-untyped-call]
+        return padded.view(*self.shape, *tokens.shape[1:])
+
+
+def _gather(rows: Tensor, indices: Tensor, spare: int) -> Tensor:
+    """Return some rows, and `spare` rows of 0."""
+    found = rows.new_empty(len(indices) + spare, *rows.shape[1:])
+    torch.index_select(rows, 0, indices, out=found[: len(indices)])
+    found[len(indices) :] = 0
+    return found
+
+
+def _spread(rows: Tensor, indices: Tensor, count: int) -> Tensor:
+    """Return `count` rows: the given ones at `indices`, else 0; more rows are left out."""
+    return rows.new_zeros(count, *rows.shape[1:]).index_copy_(0, indices, rows[: len(indices)])
+
+
+class _Gather(Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, indices: Tensor, spare: int) -> Tensor:
+        ctx.indices, ctx.count = indices, len(rows)
+        return _gather(rows, indices, spare)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return _spread(gradients[0], ctx.indices, ctx.count), None, None
+
+
+class _Spread(Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, indices: Tensor, count: int) -> Tensor:
+        ctx.indices, ctx.spare = indices, len(rows) - len(indices)
+        return _spread(rows, indices, count)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return _gather(gradients[0], ctx.indices, ctx.spare), None, None
+
+
+def _attend(
+    module: Any,  # noqa: ARG001 - each layer attends alike
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    _: Tensor | None,
+    scaling: float | None = None,
+    *,
+    attention: _Packing,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    **__: Any,
+) -> tuple[Tensor, None]:
+    """Attend within texts, as transformers' attention functions do; the batch is one sequence."""
+    query, key, value = (one[0].transpose(0, 1) for one in (query, key, value))
+    scale = scaling or query.shape[-1] ** -0.5
+    longest = int(np.diff(attention.starts).max(initial=0))
+    window = sliding_window if sliding_window and longest > sliding_window else None
+    if torch.is_grad_enabled() or window is not None:
+        found = attention.attend_padded(query, key, value, scale, dropout=dropout, window=window)
+    else:
+        found = attention.attend(query, key, value, scale)
+    return found[None], None
 
 
 def _mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Tensor | None:
@@ -94,7 +204,7 @@ def _mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Tensor | 
     return attention_mask
 
 
-AttentionInterface.register(_NAME, attend_in_sequence)
+AttentionInterface.register(_NAME, _attend)
 AttentionMaskInterface.register(_NAME, _mask)
 
 
@@ -102,21 +212,29 @@ AttentionMaskInterface.register(_NAME, _mask)
 def unpadded(model: Any, *, first_only: bool = False) -> Iterator[None]:
     """Let a model's encoder compute without padding, where it can.
 
-    It can on a processor, if its architecture is one of BERT's. Its output for padding is 0.
+    It can on a processor, if its architecture is one of BERT's or ModernBERT. Its output for
+    padding is 0.
 
     Args:
         first_only: return the output of each text's first token alone, (texts, 1, dimension), as
-            classifying heads read.
+            classifying heads of BERT's architectures read.
     """
     with ExitStack() as stack:
         for encoder in filter(_is_known, _encoders(model)):
             packing = _Packing(encoder, first_only=first_only)
-            hooks = [
-                encoder.register_forward_pre_hook(packing.pack, with_kwargs=True),
-                encoder.register_forward_hook(packing.unpack),
-            ]
-            if first_only:
-                after = encoder.layer[-1].attention.output
+            if type(encoder).__name__ == _MODERN:
+                hooks = [
+                    layer.register_forward_pre_hook(packing.pack_layer, with_kwargs=True)
+                    for layer in encoder.layers
+                ]
+                hooks.append(encoder.final_norm.register_forward_hook(packing.unpack_states))
+            else:
+                hooks = [
+                    encoder.register_forward_pre_hook(packing.pack, with_kwargs=True),
+                    encoder.register_forward_hook(packing.unpack),
+                ]
+            if packing.last is not None:
+                after = packing.last.output
                 hooks.append(after.register_forward_pre_hook(packing.keep_first))
             for hook in hooks:
                 stack.callback(hook.remove)
@@ -127,7 +245,7 @@ def unpadded(model: Any, *, first_only: bool = False) -> Iterator[None]:
 
 def is_unpadded(model: Any) -> bool:
     """Return whether a model's encoder computes without padding now."""
-    return getattr(model.config, _KIND, None) == _NAME
+    return any(getattr(one.config, _KIND) == _NAME for one in _encoders(model))
 
 
 @contextmanager
@@ -135,6 +253,8 @@ def first_tokens(model: Any) -> Iterator[None]:
     """Let the last layer of BERT's architectures compute each text's first token alone."""
     with ExitStack() as stack:
         for encoder in _encoders(model):
+            if type(encoder).__name__ == _MODERN:
+                continue
             after = encoder.layer[-1].attention.output
             hook = after.register_forward_pre_hook(
                 lambda _, args: tuple(states[:, :1] for states in args)
@@ -144,9 +264,9 @@ def first_tokens(model: Any) -> Iterator[None]:
 
 
 def _encoders(model: Any) -> list[Any]:
-    """Return the encoders of BERT's architectures in a model."""
+    """Return the encoders of BERT's and ModernBERT's architectures in a model."""
     modules = model.modules() if isinstance(model, torch.nn.Module) else ()
-    return [one for one in modules if type(one).__name__ in _ENCODERS]
+    return [one for one in modules if type(one).__name__ in (*_ENCODERS, _MODERN)]
 
 
 def _is_known(encoder: Any) -> bool:
@@ -155,7 +275,7 @@ def _is_known(encoder: Any) -> bool:
     return (
         weight.device.type == "cpu"
         and weight.dtype in CODES
-        and not config.is_decoder
+        and not getattr(config, "is_decoder", False)
         and not config.output_hidden_states  # they would come without padding
         and getattr(config, _KIND) == "sdpa"
         and config.hidden_size // config.num_attention_heads % WIDTH == 0

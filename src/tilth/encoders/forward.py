@@ -1,0 +1,41 @@
+"""The forward pass of a batch in training: texts of similar lengths together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sentence_transformers.base.losses.merged_forward import embed_columns, merge_feature_batches
+from torch import Tensor
+
+from tilth.models.unpadded import is_unpadded
+
+# Texts of similar lengths in a forward pass, where padding is computed.
+_CHUNK, _CUDA_CHUNK = 16, 4096
+_MULTIPLE = 8  # of a chunk's length: few shapes, so few cached kernels
+
+
+def embed_by_length(model: Any, features: list[dict[str, Tensor]]) -> list[Tensor]:
+    """Return the vectors of each column's texts, each (rows, width).
+
+    Texts of similar lengths pass together, so that little padding is computed; where none is, all
+    texts do.
+    """
+    merged = merge_feature_batches(features)
+    if merged is None or "attention_mask" not in merged:  # of static vectors
+        return embed_columns(model, features, separate_first=False)
+    if is_unpadded(model):
+        return list(model(merged)["sentence_embedding"].chunk(len(features)))
+    lengths = merged["attention_mask"].sum(1).cpu()  # (texts,)
+    order = lengths.argsort()
+    vectors = []
+    is_cuda = merged["attention_mask"].device.type == "cuda"
+    for chunk in order.split(_CUDA_CHUNK if is_cuda else _CHUNK):
+        width = -(-int(lengths[chunk[-1]]) // _MULTIPLE) * _MULTIPLE
+        part = {
+            name: value[chunk.to(value.device), :width] if isinstance(value, Tensor) else value
+            for name, value in merged.items()
+        }
+        vectors.append(model(part)["sentence_embedding"])
+    joined = torch.cat(vectors)[order.argsort().to(vectors[0].device)]  # (texts, width)
+    return list(joined.chunk(len(features)))
