@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -14,9 +16,10 @@ from numpy.typing import NDArray
 from tilth.data.examples import LABEL_COLUMN, LabelledTable, read_labelled_table
 from tilth.data.hashing import group_ids, random_keys, rank_in_group
 from tilth.data.near_duplicates import near_duplicates as find_near_duplicates
-from tilth.data.negative_pairs import draw_pairs, sampled_table
+from tilth.data.negative_pairs import draw_pairs, sampled_tables
 from tilth.data.settings import CurateOptions
 from tilth.data.split import group_rows, source_hashes, validation_rows
+from tilth.data.temp_arrow import open_arrow, temporary_arrow
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
 
@@ -38,6 +41,7 @@ FIT = "label_fit"  # a column of generated sets
 # DINO, Schick and Schütze 2021, section 4 and the released code.
 SMOOTHING = 0.2
 SAMPLED_PAIRS = 2
+_ROWS_AT_ONCE = 20_000
 
 # Codes of the first and second texts of pairs.
 Pairs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -141,24 +145,31 @@ def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
             table.column_names.index(LABEL_COLUMN), LABEL_COLUMN, pa.chunked_array([labels])
         )
     pairs = _sample(rows, kept, options)
-    sampled = _sampled_rows(rows, table, kept, pairs, options.seed)
     held_out = _split(rows, kept, pairs, labels, options)
-    ready = pa.concat_tables([table.filter(pa.array(kept)), sampled])
-    train, held = (_dataset(ready.filter(pa.array(side)), rows) for side in (~held_out, held_out))
+    firsts, seconds = _rows_of_pairs(rows, kept, pairs)
+
+    def split(side: NDArray[np.bool_]) -> Dataset:
+        """Make the rows of a split, of those that are kept, then sampled."""
+        own, count = kept.copy(), len(side) - len(firsts)
+        own[kept], drawn = side[:count], side[count:]
+        sampled = sampled_tables(table, firsts[drawn], seconds[drawn], options.seed)
+        return _dataset(chain(_filtered(table, own), sampled), rows, table.schema)
+
+    train, held = split(~held_out), split(held_out)
     if options.validation and not len(held):
         log.warning(
             "no validation rows: every label is too rare for a share of %g", options.validation
         )
-    names = pa.array(REASONS).take(pa.array(reasons[~kept]))
-    dropped = rows.table.filter(pa.array(~kept)).append_column(DROP_REASON, names)
+    names = pa.array(REASONS).take(pa.array(reasons))
+    dropped = rows.table.append_column(DROP_REASON, names)
     return Curated(
         train,
         held,
-        _dataset(dropped, rows),
+        _dataset(_filtered(dropped, ~kept), rows, dropped.schema),
         {
             "rows in": len(rows),
             **counts,
-            "sampled pairs": len(sampled),
+            "sampled pairs": len(firsts),
             "train": len(train),
             "validation": len(held),
         },
@@ -299,19 +310,15 @@ def _in_order(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     return codes[np.sort(np.unique(codes, return_index=True)[1])]
 
 
-def _sampled_rows(
-    rows: LabelledTable, table: pa.Table, kept: NDArray[np.bool_], pairs: Pairs, seed: int
-) -> pa.Table:
-    """Return the sampled pairs as rows of a table."""
-    if not len(pairs[0]):
-        return table.slice(0, 0)
+def _rows_of_pairs(rows: LabelledTable, kept: NDArray[np.bool_], pairs: Pairs) -> Pairs:
+    """Return the first kept rows that hold the texts of sampled pairs."""
     places = np.flatnonzero(kept)[::-1]
     row_of = np.empty(len(rows.texts), np.int64)
     chosen = []
-    for codes, sampled in zip(rows.codes, pairs, strict=True):
+    for codes, sampled in zip(rows.codes, pairs, strict=False):  # texts of classes have no pairs
         row_of[codes[places]] = places  # written last, the first row with a text stays
         chosen.append(row_of[sampled])
-    return sampled_table(table, chosen[0], chosen[1], seed)
+    return chosen[0], chosen[-1]
 
 
 def _split(
@@ -342,12 +349,24 @@ def _split(
     )
 
 
-def _dataset(table: pa.Table, rows: LabelledTable) -> Dataset:
-    from datasets import Dataset, DatasetInfo, Value
+def _filtered(table: pa.Table, chosen: NDArray[np.bool_]) -> Iterator[pa.Table]:
+    """Yield the chosen rows of a table."""
+    for start in range(0, len(table), _ROWS_AT_ONCE):
+        rows = chosen[start : start + _ROWS_AT_ONCE]
+        yield table.slice(start, _ROWS_AT_ONCE).filter(pa.array(rows))
+
+
+def _dataset(tables: Iterable[pa.Table], rows: LabelledTable, schema: pa.Schema) -> Dataset:
+    """Return rows of a schema as a memory-mapped data set."""
+    from datasets import Value
 
     features = rows.features.copy()
-    if DROP_REASON in table.column_names:
+    if DROP_REASON in schema.names:
         features[DROP_REASON] = Value("string")
-    if pa.types.is_float64(table.schema.field(LABEL_COLUMN).type):
+    if pa.types.is_float64(schema.field(LABEL_COLUMN).type):
         features[LABEL_COLUMN] = Value("float64")
-    return Dataset(table.cast(features.arrow_schema), info=DatasetInfo(features=features))
+    with temporary_arrow() as path:
+        with pa.ipc.new_stream(str(path), features.arrow_schema) as writer:
+            for table in tables:
+                writer.write_table(table.cast(features.arrow_schema))
+        return open_arrow(path)

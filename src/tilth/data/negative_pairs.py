@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ SAMPLED = "sampled"
 SAMPLED_TRY = -1
 # After so many refused candidates the rest of the ring is searched at once.
 _STEPS = 64
+_ROWS_AT_ONCE = 20_000
 
 
 def draw_pairs(
@@ -98,35 +101,43 @@ def _among(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.
     return among
 
 
-def sampled_table(
+def sampled_tables(
     table: pa.Table, firsts: NDArray[np.int64], seconds: NDArray[np.int64], seed: int
-) -> pa.Table:
-    """Return pairs of rows that hold a first and a second text as rows with label 0.
+) -> Iterator[pa.Table]:
+    """Yield pairs of rows that hold a first and a second text as rows with label 0.
 
     Columns of generated sets get the source_id of the first text, try -1, "sampled" as task, model
     and label_origin, and the seed of the draws; others get nulls.
     """
-    count = len(firsts)
-    columns = []
-    for field in table.schema:
-        column = pa.nulls(count, field.type)
-        if field.name in ("text_a", "source_id"):
-            column = _take(table[field.name], firsts)
-        elif field.name == "text_b":
-            column = _take(table[field.name], seconds)
-        elif field.name == "label":
-            column = pa.array(np.zeros(count)).cast(field.type)
-        elif field.name == "try" and pa.types.is_signed_integer(field.type):
-            column = pa.repeat(pa.scalar(SAMPLED_TRY, field.type), count)
-        elif field.name == "seed" and pa.types.is_int64(field.type):
-            column = pa.repeat(pa.scalar(seed, field.type), count)
-        elif field.name in ("task", "model", "label_origin") and is_text(field.type):
-            column = pa.repeat(pa.scalar(SAMPLED, field.type), count)
-        columns.append(column)
-    return pa.table(columns, schema=table.schema)
+    # Of one chunk each: taking from several joins them every time.
+    taken = {
+        name: _joined(table[name])
+        for name in ("text_a", "source_id", "text_b")
+        if name in table.column_names
+    }
+    for start in range(0, len(firsts), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        places = {"text_a": firsts[rows], "source_id": firsts[rows], "text_b": seconds[rows]}
+        count = len(firsts[rows])
+        columns = []
+        for field in table.schema:
+            column = pa.nulls(count, field.type)
+            if field.name in taken:
+                column = taken[field.name].take(pa.array(places[field.name])).cast(field.type)
+            elif field.name == "label":
+                column = pa.array(np.zeros(count)).cast(field.type)
+            elif field.name == "try" and pa.types.is_signed_integer(field.type):
+                column = pa.repeat(pa.scalar(SAMPLED_TRY, field.type), count)
+            elif field.name == "seed" and pa.types.is_int64(field.type):
+                column = pa.repeat(pa.scalar(seed, field.type), count)
+            elif field.name in ("task", "model", "label_origin") and is_text(field.type):
+                column = pa.repeat(pa.scalar(SAMPLED, field.type), count)
+            columns.append(column)
+        yield pa.table(columns, schema=table.schema)
 
 
-def _take(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
-    if is_text(column.type):  # taking joins chunks, and more than 2 GB need large offsets
-        return column.cast(pa.large_string()).take(pa.array(rows)).cast(column.type)
-    return column.take(pa.array(rows))
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one chunk; more than 2 GB of text need large offsets."""
+    if is_text(column.type):
+        column = column.cast(pa.large_string())
+    return column.combine_chunks()
