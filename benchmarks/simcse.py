@@ -9,7 +9,8 @@ batches of 64 random texts and a limit of 32 tokens, in turn, several rounds, in
 clock runs from the end of step 5 to the end of the last step. The plain side is
 `SentenceTransformerTrainer` with `MultipleNegativesRankingLoss` and its defaults; ours is what
 `tilth.train_simcse` runs: bfloat16 autocast where the hardware is fast at it, both columns in one
-pass without padding, or in passes of texts of similar lengths. Evaluations and saving are left out on both sides.
+pass without padding, or in passes of texts of similar lengths. Evaluations and saving are left out
+on both sides.
 """
 
 from __future__ import annotations

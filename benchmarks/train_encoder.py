@@ -8,8 +8,9 @@ Both train the same base on the same pairs with the same loss, batch size and op
 several rounds, in one process; the clock runs from the end of step 5 to the end of the last step.
 The plain side is `SentenceTransformerTrainer` with its defaults (float32, batches drawn at random);
 ours is what `tilth.train_encoder` runs (bfloat16 autocast where the hardware is fast at it, batches
-of like lengths, without padding where the architecture allows it). Evaluations and saving are left out on both sides. The limit is what the matrix
-products of our steps take at the rate of a large product.
+of like lengths, without padding where the architecture allows it). Evaluations and saving are left
+out on both sides. The limit is what the matrix products of our steps take at the rate of a large
+product.
 """
 
 from __future__ import annotations

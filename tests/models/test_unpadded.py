@@ -124,8 +124,13 @@ def test_tokens_have_the_logits_they_have_with_padding(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_have_the_gradients_they_have_with_padding(kind: str) -> None:
+@pytest.mark.parametrize("is_full", [False, True])
+def test_weights_have_the_gradients_they_have_with_padding(kind: str, *, is_full: bool) -> None:
     inputs = padded_batch()
+    if is_full:  # a batch that stays as it is
+        inputs = {name: value[:5, :10] for name, value in inputs.items()}
+        inputs["attention_mask"][0, -2:] = 0
+        assert inputs["attention_mask"].sum() == 48
     labels = torch.arange(len(inputs["input_ids"])) % 3
     gradients, losses = [], []
     for kept in (False, True):

@@ -30,7 +30,9 @@ _KINDS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
 _ENCODERS = tuple(f"{kind}Encoder" for kind in _KINDS)
 _MODERN = "ModernBertModel"
 # Tokens are padded to a multiple: for each number of them, a library prepares its products anew.
+# Training prepares three for each: there it is about a sixteenth of the tokens, at most 128.
 _MULTIPLE, _TRAINING_MULTIPLE = 32, 128
+_FULL = 0.9  # in training, batches of more tokens than this share stay as they are
 
 
 class _Packing:
@@ -48,12 +50,15 @@ class _Packing:
         self.mask = torch.empty(0)  # (texts, width), of bool
         self.indices = torch.empty(0, dtype=torch.int64)  # of tokens in the padded batch
         self.spare = 0  # tokens of no text
+        self.is_packed = True
         self.starts: NDArray[np.int64] = np.zeros(1, np.int64)  # (texts + 1,)
 
     def pack(self, _: Any, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> Any:
         """Take the padding out of a batch, (texts, width, dimension), before the encoder."""
         (states,) = args
         self._read(states.shape[0], states.shape[1], kwargs["attention_mask"])
+        if not self.is_packed:
+            return args, {**kwargs, "attention": self}
         packed = self._gather(states.flatten(0, 1))
         return (packed[None],), {**kwargs, "attention_mask": None, "attention": self}
 
@@ -62,7 +67,10 @@ class _Packing:
         (states,) = args
         if layer is self.first:
             self._read(states.shape[0], states.shape[1], kwargs["attention_mask"])
-            states = self._gather(states.flatten(0, 1))[None]
+            if self.is_packed:
+                states = self._gather(states.flatten(0, 1))[None]
+        if not self.is_packed:
+            return args, {**kwargs, "attention": self}
         tables = tuple(  # of rotary embeddings, each (1, width, size)
             self._gather(table.expand(*self.shape, -1).flatten(0, 1))[None]
             for table in kwargs["position_embeddings"]
@@ -72,6 +80,8 @@ class _Packing:
 
     def unpack(self, _: Any, __: Any, output: Any) -> Any:
         """Return the padded batch, or (texts, 1, dimension) of first tokens."""
+        if not self.is_packed:
+            return output
         (states,) = output.last_hidden_state  # (tokens or texts, dimension)
         if self.last is not None:
             output.last_hidden_state = states[:, None]
@@ -81,7 +91,7 @@ class _Packing:
 
     def unpack_states(self, _: Any, __: Any, states: Tensor) -> Tensor:
         """Return the padded batch of ModernBERT's output, (1, tokens, dimension)."""
-        return self._pad(states[0])
+        return self._pad(states[0]) if self.is_packed else states
 
     def keep_first(self, _: Any, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Keep the first token of each text, in both inputs of the layer after attention."""
@@ -108,15 +118,24 @@ class _Packing:
         Args:
             window: a token attends to those that are nearer than this many tokens.
         """
-        # Each (texts, heads, width, size).
-        queries, keys, values = (self._pad(one).transpose(1, 2) for one in (query, key, value))
+        padded = (self._pad(one).transpose(1, 2) for one in (query, key, value))
+        found = self.attend_masked(*padded, scale, dropout=dropout, window=window)
+        return self._gather(found.flatten(0, 1))
+
+    def attend_masked(
+        self, query: Tensor, key: Tensor, value: Tensor, scale: float, *, dropout: float,
+        window: int | None,
+    ) -> Tensor:  # fmt: skip
+        """Return attention within the texts of a padded batch, (texts, width, heads, size).
+
+        Queries, keys and values are (texts, heads, width, size).
+        """
         mask = self.mask[:, None, None]
         if window is not None:
             places = torch.arange(self.shape[1])
             mask = mask & ((places[:, None] - places).abs() < window)
-        padded = scaled_dot_product_attention(queries, keys, values, mask, dropout, scale=scale)
-        rows = padded.transpose(1, 2).flatten(0, 1)  # (texts * width, heads, size)
-        return self._gather(rows)
+        found = scaled_dot_product_attention(query, key, value, mask, dropout, scale=scale)
+        return found.transpose(1, 2)
 
     def _read(self, texts: int, width: int, mask: Tensor | None) -> None:
         """Note where the tokens of a batch are."""
@@ -124,8 +143,11 @@ class _Packing:
         self.mask = torch.ones(self.shape) > 0 if mask is None else mask.bool()
         self.starts = np.append(0, np.cumsum(self.mask.sum(dim=1).numpy()))
         self.indices = self.mask.flatten().nonzero()[:, 0]
-        multiple = _TRAINING_MULTIPLE if torch.is_grad_enabled() else _MULTIPLE
-        self.spare = -len(self.indices) % multiple
+        count, multiple = len(self.indices), _MULTIPLE
+        if torch.is_grad_enabled():
+            multiple = min(1 << max(count.bit_length() - 4, 4), _TRAINING_MULTIPLE)
+        self.spare = -count % multiple
+        self.is_packed = not torch.is_grad_enabled() or count + self.spare < _FULL * texts * width
 
     def _gather(self, rows: Tensor) -> Tensor:
         """Return the tokens of a padded batch, (texts * width, ...), and spare tokens of 0."""
@@ -188,10 +210,13 @@ def _attend(
     **__: Any,
 ) -> tuple[Tensor, None]:
     """Attend within texts, as transformers' attention functions do; the batch is one sequence."""
-    query, key, value = (one[0].transpose(0, 1) for one in (query, key, value))
     scale = scaling or query.shape[-1] ** -0.5
     longest = int(np.diff(attention.starts).max(initial=0))
     window = sliding_window if sliding_window and longest > sliding_window else None
+    if not attention.is_packed:
+        some = attention.attend_masked(query, key, value, scale, dropout=dropout, window=window)
+        return some, None
+    query, key, value = (one[0].transpose(0, 1) for one in (query, key, value))
     if torch.is_grad_enabled() or window is not None:
         found = attention.attend_padded(query, key, value, scale, dropout=dropout, window=window)
     else:
