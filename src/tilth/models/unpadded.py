@@ -118,8 +118,8 @@ class _Packing:
         Args:
             window: a token attends to those that are nearer than this many tokens.
         """
-        padded = (self._pad(one).transpose(1, 2) for one in (query, key, value))
-        found = self.attend_masked(*padded, scale, dropout=dropout, window=window)
+        query, key, value = (self._pad(one).transpose(1, 2) for one in (query, key, value))
+        found = self.attend_masked(query, key, value, scale, dropout=dropout, window=window)
         return self._gather(found.flatten(0, 1))
 
     def attend_masked(
