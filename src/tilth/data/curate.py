@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tilth.data.examples import LABEL_COLUMN, LabelledTable, read_labelled_table
 from tilth.data.hashing import group_ids, random_keys, rank_in_group
 from tilth.data.near_duplicates import near_duplicates as find_near_duplicates
-from tilth.data.negative_pairs import draw_pairs, sampled_tables
+from tilth.data.negative_pairs import ROWS_AT_ONCE, draw_pairs, sampled_tables
 from tilth.data.settings import CurateOptions
 from tilth.data.split import group_rows, source_hashes, validation_rows
 from tilth.data.temp_arrow import open_arrow, temporary_arrow
@@ -41,7 +41,6 @@ FIT = "label_fit"  # a column of generated sets
 # DINO, Schick and Schütze 2021, section 4 and the released code.
 SMOOTHING = 0.2
 SAMPLED_PAIRS = 2
-_ROWS_AT_ONCE = 20_000
 
 # Codes of the first and second texts of pairs.
 Pairs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -312,13 +311,15 @@ def _in_order(codes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _rows_of_pairs(rows: LabelledTable, kept: NDArray[np.bool_], pairs: Pairs) -> Pairs:
     """Return the first kept rows that hold the texts of sampled pairs."""
+    if not len(pairs[0]):
+        return pairs
     places = np.flatnonzero(kept)[::-1]
     row_of = np.empty(len(rows.texts), np.int64)
     chosen = []
-    for codes, sampled in zip(rows.codes, pairs, strict=False):  # texts of classes have no pairs
+    for codes, sampled in zip(rows.codes, pairs, strict=True):
         row_of[codes[places]] = places  # written last, the first row with a text stays
         chosen.append(row_of[sampled])
-    return chosen[0], chosen[-1]
+    return chosen[0], chosen[1]
 
 
 def _split(
@@ -351,9 +352,9 @@ def _split(
 
 def _filtered(table: pa.Table, chosen: NDArray[np.bool_]) -> Iterator[pa.Table]:
     """Yield the chosen rows of a table."""
-    for start in range(0, len(table), _ROWS_AT_ONCE):
-        rows = chosen[start : start + _ROWS_AT_ONCE]
-        yield table.slice(start, _ROWS_AT_ONCE).filter(pa.array(rows))
+    for start in range(0, len(table), ROWS_AT_ONCE):
+        rows = chosen[start : start + ROWS_AT_ONCE]
+        yield table.slice(start, ROWS_AT_ONCE).filter(pa.array(rows))
 
 
 def _dataset(tables: Iterable[pa.Table], rows: LabelledTable, schema: pa.Schema) -> Dataset:

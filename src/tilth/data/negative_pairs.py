@@ -16,7 +16,7 @@ SAMPLED = "sampled"
 SAMPLED_TRY = -1
 # After so many refused candidates the rest of the ring is searched at once.
 _STEPS = 64
-_ROWS_AT_ONCE = 20_000
+ROWS_AT_ONCE = 20_000
 
 
 def draw_pairs(
@@ -109,14 +109,16 @@ def sampled_tables(
     Columns of generated sets get the source_id of the first text, try -1, "sampled" as task, model
     and label_origin, and the seed of the draws; others get nulls.
     """
+    if not len(firsts):
+        return
     # Of one chunk each: taking from several joins them every time.
     taken = {
         name: _joined(table[name])
         for name in ("text_a", "source_id", "text_b")
         if name in table.column_names
     }
-    for start in range(0, len(firsts), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
+    for start in range(0, len(firsts), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
         places = {"text_a": firsts[rows], "source_id": firsts[rows], "text_b": seconds[rows]}
         count = len(firsts[rows])
         columns = []

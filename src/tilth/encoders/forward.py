@@ -10,16 +10,20 @@ from torch import Tensor
 
 from tilth.models.unpadded import is_unpadded
 
-# Texts of similar lengths in a forward pass, where padding is computed.
-_CHUNK, _CUDA_CHUNK = 16, 4096
+_CUDA_CHUNK = 4096  # texts of similar lengths in a forward pass on a GPU
 _MULTIPLE = 8  # of a chunk's length: few shapes, so few cached kernels
 
 
-def embed_by_length(model: Any, features: list[dict[str, Tensor]]) -> list[Tensor]:
+def embed_by_length(
+    model: Any, features: list[dict[str, Tensor]], *, processor_chunk: int = 32
+) -> list[Tensor]:
     """Return the vectors of each column's texts, each (rows, width).
 
     Texts of similar lengths pass together, so that little padding is computed; where none is, all
     texts do.
+
+    Args:
+        processor_chunk: texts in a forward pass on a processor, where padding is computed.
     """
     merged = merge_feature_batches(features)
     if merged is None or "attention_mask" not in merged:  # of static vectors
@@ -30,7 +34,7 @@ def embed_by_length(model: Any, features: list[dict[str, Tensor]]) -> list[Tenso
     order = lengths.argsort()
     vectors = []
     is_cuda = merged["attention_mask"].device.type == "cuda"
-    for chunk in order.split(_CUDA_CHUNK if is_cuda else _CHUNK):
+    for chunk in order.split(_CUDA_CHUNK if is_cuda else processor_chunk):
         width = -(-int(lengths[chunk[-1]]) // _MULTIPLE) * _MULTIPLE
         part = {
             name: value[chunk.to(value.device), :width] if isinstance(value, Tensor) else value

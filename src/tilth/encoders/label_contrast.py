@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 BATCH = 32
+_CHUNK = 8  # texts of similar lengths in a forward pass on a processor, where they are padded
 _STEPS, _EPOCHS = 120, 5
 _TEMPERATURE, _RATE = 0.1, 1e-4
 
@@ -87,7 +88,9 @@ class LabelContrast(torch.nn.Module):
 
     def forward(self, features: Sequence[dict[str, Tensor]], labels: Tensor) -> Tensor:
         """Return the mean over texts that have a positive of its log-share among all others."""
-        (vectors,) = embed_by_length(self.model, list(features))  # (texts, width)
+        (vectors,) = embed_by_length(
+            self.model, list(features), processor_chunk=_CHUNK
+        )  # (texts, width)
         return contrast(vectors, labels)
 
 

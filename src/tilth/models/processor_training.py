@@ -23,14 +23,7 @@ class ProcessorLayers(TorchFunctionMode):
     torch's fused attention takes 1.7 to 5.6 times as long as plain products for a forward and a
     backward pass over up to 128 tokens in bfloat16 (up to 2.5 times in float32); its dropout draws
     one value after the other, this one four from a random number.
-
-    Args:
-        generator: of dropout's seeds; None: torch's own.
     """
-
-    def __init__(self, generator: torch.Generator | None = None) -> None:
-        super().__init__()
-        self._generator = generator
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call `func`, or what is faster."""
@@ -71,7 +64,7 @@ class ProcessorLayers(TorchFunctionMode):
         """Return torch's dropout of values."""
         if not (training and 0 < p < 1 and values.dtype in _ONE and values.device.type == "cpu"):
             return dropout(values, p, training, inplace)
-        seed = torch.empty((), dtype=torch.int64).random_(generator=self._generator)
+        seed = torch.empty((), dtype=torch.int64).random_()
         found: Tensor = _Dropout.apply(values, p, int(seed))  # type: ignore[no-untyped-call]
         return found
 

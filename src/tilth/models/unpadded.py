@@ -52,6 +52,7 @@ class _Packing:
         self.spare = 0  # tokens of no text
         self.is_packed = True
         self.starts: NDArray[np.int64] = np.zeros(1, np.int64)  # (texts + 1,)
+        self.counts: NDArray[np.int64] = np.zeros(0, np.int64)  # (texts,)
 
     def pack(self, _: Any, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> Any:
         """Take the padding out of a batch, (texts, width, dimension), before the encoder."""
@@ -105,7 +106,7 @@ class _Packing:
         if keys.stride() != values.stride():
             keys, values = keys.contiguous(), values.contiguous()
         return attend_texts(
-            query, keys, values, self.starts, first * keys.stride(1), np.diff(self.starts),
+            query, keys, values, self.starts, first * keys.stride(1), self.counts,
             scale=scale, is_causal=False,
         )  # fmt: skip
 
@@ -141,7 +142,8 @@ class _Packing:
         """Note where the tokens of a batch are."""
         self.shape = (texts, width)
         self.mask = torch.ones(self.shape) > 0 if mask is None else mask.bool()
-        self.starts = np.append(0, np.cumsum(self.mask.sum(dim=1).numpy()))
+        self.counts = self.mask.sum(dim=1).numpy()
+        self.starts = np.append(0, np.cumsum(self.counts))
         self.indices = self.mask.flatten().nonzero()[:, 0]
         count, multiple = len(self.indices), _MULTIPLE
         if torch.is_grad_enabled():
@@ -211,7 +213,7 @@ def _attend(
 ) -> tuple[Tensor, None]:
     """Attend within texts, as transformers' attention functions do; the batch is one sequence."""
     scale = scaling or query.shape[-1] ** -0.5
-    longest = int(np.diff(attention.starts).max(initial=0))
+    longest = int(attention.counts.max(initial=0))
     window = sliding_window if sliding_window and longest > sliding_window else None
     if not attention.is_packed:
         some = attention.attend_masked(query, key, value, scale, dropout=dropout, window=window)
