@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,30 +37,6 @@ def codes(values: Tensor) -> NDArray[Any]:
     """Return values as numpy knows them: bfloat16 as uint16."""
     seen, kind = CODES[values.dtype]
     return values.contiguous().view(seen).numpy().view(kind)
-
-
-class Attention(Protocol):
-    """Computes attention among tokens that stand in one sequence, whatever texts they are of."""
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Return the attention in a layer; all tensors are (tokens, heads, size)."""
-
-
-def attend_in_sequence(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,  # noqa: ARG001 - `attention` knows what a token reads
-    *,
-    attention: Attention,
-    scaling: float | None = None,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """Attend as transformers' attention functions do; the batch is one sequence."""
-    queries, keys, values = (one[0].transpose(0, 1) for one in (query, key, value))
-    scale = scaling or query.shape[-1] ** -0.5
-    return attention.attend(module.layer_idx, queries, keys, values, scale)[None], None
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from transformers.modeling_outputs import BaseModelOutput
 from tilth.models.kernel_arrays import (
     CODES,
     LANES,
-    attend_in_sequence,
     attention_of,
     codes,
     in_parts,
@@ -231,7 +230,24 @@ class SpanDecoder:
         return out.to(query.dtype)
 
 
-AttentionInterface.register(_NAME, attend_in_sequence)
+def _attend(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001 - `attention` knows what a token reads
+    *,
+    attention: SpanDecoder,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attend as transformers' attention functions do; the batch is one sequence."""
+    queries, keys, values = (one[0].transpose(0, 1) for one in (query, key, value))
+    scale = scaling or query.shape[-1] ** -0.5
+    return attention.attend(module.layer_idx, queries, keys, values, scale)[None], None
+
+
+AttentionInterface.register(_NAME, _attend)
 
 
 class CachedDecoder:
