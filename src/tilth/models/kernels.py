@@ -11,11 +11,14 @@ from typing import Any
 
 import numba
 from llvmlite import ir
-from numba.core import cgutils, event
+from numba.core import cgutils, event, types
+from numba.extending import intrinsic
 
 from tilth.object_code import FAST, say_compiling
 
-__all__ = ["FAST", "kernel", "prefetch"]
+__all__ = ["FAST", "LINE", "fetch", "kernel", "prefetch"]
+
+LINE = 64  # bytes of a line of the cache
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -26,12 +29,32 @@ def kernel(function: Callable[..., Any]) -> Any:
     return compiled
 
 
-def prefetch(builder: Any, pointer: Any) -> None:
-    """Fetch the line of the cache that a pointer to bytes is in, in an intrinsic."""
-    flags = [ir.Constant(ir.IntType(32), flag) for flag in (0, 3, 1)]  # read, keep, data
+def prefetch(builder: Any, pointer: Any, *, near: bool = True) -> None:
+    """Fetch the line that a pointer to bytes is in, in an intrinsic.
+
+    Args:
+        near: into the nearest cache, which holds few lines that are still to come, or the second.
+    """
+    # read, keep in which caches, data
+    flags = [ir.Constant(ir.IntType(32), flag) for flag in (0, 3 if near else 2, 1)]
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, *(flag.type for flag in flags)])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
     builder.call(function, [pointer, *flags])
+
+
+@intrinsic
+def fetch(_: Any, address: Any, count: Any) -> Any:
+    """Fetch bytes at an address into the nearest cache, in the background."""
+
+    def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        address, count = arguments
+        zero, line = (ir.Constant(count.type, number) for number in (0, LINE))
+        with cgutils.for_range_slice(builder, zero, count, line, inc=True) as (place, _):
+            pointer = builder.inttoptr(builder.add(address, place), ir.IntType(8).as_pointer())
+            prefetch(builder, pointer)
+        return context.get_dummy_value()
+
+    return types.void(address, count), generate
 
 
 class _Notice(event.Listener):

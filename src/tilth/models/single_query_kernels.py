@@ -26,7 +26,7 @@ from tilth.models.kernel_arrays import (
     VALUES,
     WIDTH,
 )
-from tilth.models.kernels import kernel, prefetch
+from tilth.models.kernels import fetch, kernel
 from tilth.models.vector_code import (
     FLOAT,
     INT32,
@@ -40,8 +40,6 @@ from tilth.models.vector_code import (
     spread,
     store,
 )
-
-_LINE = 64  # bytes of a line of the cache
 
 
 def _four_totals(builder: Any, sums: list[Any]) -> Any:
@@ -143,21 +141,6 @@ def _add_rows(_: Any, kind: Any, chunks: Any, weights: Any, rows: Any, count: An
 
 
 @intrinsic
-def _fetch(_: Any, address: Any, count: Any) -> Any:
-    """Fetch bytes at an address into the cache, in the background."""
-
-    def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-        address, count = arguments
-        zero, line = (ir.Constant(count.type, number) for number in (0, _LINE))
-        with cgutils.for_range_slice(builder, zero, count, line, inc=True) as (place, _):
-            pointer = builder.inttoptr(builder.add(address, place), ir.IntType(8).as_pointer())
-            prefetch(builder, pointer)
-        return context.get_dummy_value()
-
-    return types.void(address, count), generate
-
-
-@intrinsic
 def _weigh(_: Any, products: Any, count: Any, scale: Any) -> Any:
     """Replace `count` products at an address with weights, up to a multiple of WIDTH with 0."""
 
@@ -199,10 +182,10 @@ def attend(chunks, queries, keys, values, own_keys, own_values, rows, order, sca
         mine = shares + 4 * prompt
         for head in range(heads):
             place, shift = (after * heads + head) * step, head * rows[after, HEAD_BYTES]
-            _fetch(own_keys.ctypes.data + place, own_bytes)  # type: ignore[call-arg]
-            _fetch(own_values.ctypes.data + place, own_bytes)
-            _fetch(rows[after, KEYS] + shift, prompt_bytes)
-            _fetch(rows[after, VALUES] + shift, prompt_bytes)
+            fetch(own_keys.ctypes.data + place, own_bytes)  # type: ignore[call-arg]
+            fetch(own_values.ctypes.data + place, own_bytes)
+            fetch(rows[after, KEYS] + shift, prompt_bytes)
+            fetch(rows[after, VALUES] + shift, prompt_bytes)
             for column in range(size):
                 own_keys[row, head, own, column] = keys[row, head, column]
                 own_values[row, head, own, column] = values[row, head, column]

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import uint64
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
-from tilth.models.kernels import kernel, prefetch
+from tilth.models.kernels import fetch, kernel
 
 _STEP, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
 _FIRST, _CONTINUING = np.uint64(0x243F6A8885A308D3), np.uint64(0x13198A2E03707344)
 _SPACE, _MARK = 1, 2
-_LINE = 64  # bytes of a line of the cache
 _AHEAD = 6  # token vectors
 
 
@@ -167,25 +166,6 @@ def _as_float(_: Any, value: Any) -> Any:
     return signature, generate
 
 
-@intrinsic
-def _prefetch(_: Any, table: Any, row: Any) -> Any:
-    """Fetch the row of an array into the cache."""
-    signature = types.void(table, row)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind, number = signature.args
-        array = context.make_array(kind)(context, builder, arguments[0])
-        size = builder.extract_value(array.strides, 0)
-        begin = builder.mul(size, context.cast(builder, arguments[1], number, types.int64))
-        data = builder.bitcast(array.data, ir.IntType(8).as_pointer())
-        zero, line = ir.Constant(size.type, 0), ir.Constant(size.type, _LINE)
-        with cgutils.for_range_slice(builder, zero, size, line, inc=True) as (place, _):
-            prefetch(builder, builder.gep(data, [builder.add(begin, place)]))
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
 @kernel
 def spread_ids(codes, first, starts, lengths, ids, limit, found, bounds):  # type: ignore[no-untyped-def]
     """Write the token ids of texts, one after the other.
@@ -229,7 +209,8 @@ def mean_vectors(ids, bounds, vectors, means):  # type: ignore[no-untyped-def]
         mean[:] = 0
         for place in range(bounds[text], bounds[text + 1]):
             # The processor does not look so far ahead by itself.
-            _prefetch(vectors, ids[min(place + _AHEAD, ids.shape[0] - 1)])  # type: ignore[call-arg]
+            later = ids[min(place + _AHEAD, ids.shape[0] - 1)]
+            fetch(vectors.ctypes.data + later * vectors.strides[0], vectors.strides[0])  # type: ignore[call-arg]
             vector = vectors[ids[place]]
             for column in range(mean.shape[0]):
                 mean[column] += _as_float(vector[column])

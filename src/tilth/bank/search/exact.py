@@ -50,7 +50,7 @@ _SAMPLED_FOR_SIGNS = (64,)
 _DEVIATIONS = 4.5
 # If more sentences than this share must be read after their signs, reading all in order is faster.
 # It is measured on the first rows of some blocks.
-_MOST_BY_SIGNS, _PROBES, _PROBED = 0.4, 16, 2048
+_MOST_BY_SIGNS, _PROBES, _PROBED = 0.4, 16, 1024
 # Pairs that are rescored in less time than threads take to start.
 _WORTH_THREADS = 2000
 # Query columns are padded to a multiple: integer products are faster on such shapes.

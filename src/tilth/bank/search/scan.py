@@ -10,8 +10,8 @@ this file because numba recompiles a cached function only when its own file chan
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from llvmlite import ir
@@ -20,12 +20,14 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from tilth.bank.settings import LANES
-from tilth.models.kernels import kernel, prefetch
+from tilth.models.kernels import LINE, fetch, kernel, prefetch
 
 # Rows whose sums are computed together.
 ROWS = 4
-# So many times ROWS rows ahead codes are fetched into the cache, by lines.
-_AHEAD, _LINE = 4, 64
+# Codes are fetched into the cache by lines: rows that follow each other so many bytes ahead, since
+# processors stop at the end of a page, scattered ones so many times ROWS rows ahead.
+_BYTES_AHEAD, _AHEAD = 8192, 4
+_PAIRS_AHEAD = 4
 # Values compared with their floors together, before single ones.
 _STRETCH = 64
 
@@ -112,11 +114,12 @@ def _total(builder: Any, sums: Any) -> Any:
     return builder.call(total, [sums])
 
 
-def _row_sums(many: int, *, scattered: bool) -> Callable[..., Any]:
+def _row_sums(many: int, rows_are: Literal["far", "near", "scattered"]) -> Callable[..., Any]:
     """Make the kernel that multiplies ROWS rows of 8-bit codes with one or two queries.
 
     Args:
-        scattered: the rows are numbers of an array, else they follow each other.
+        rows_are: scattered ones are numbers of an array, others follow each other; near ones are
+            in a cache, others are read from memory.
     """
     bytes_, values_ = ir.VectorType(_INT8, _STEP), ir.VectorType(_INT16, _STEP)
     none = ir.Constant(ir.VectorType(_INT32, _STEP // 2), [0] * (_STEP // 2))
@@ -141,7 +144,7 @@ def _row_sums(many: int, *, scattered: bool) -> Callable[..., Any]:
 
             def rows_from(more: int) -> list[Any]:
                 first = builder.add(arguments[2], ir.Constant(arguments[2].type, more))
-                if not scattered:
+                if rows_are != "scattered":
                     return [start(codes, first, number) for number in range(ROWS)]
                 numbers = context.make_array(signature.args[1])(context, builder, arguments[1]).data
                 places = (ir.Constant(first.type, number) for number in range(ROWS))
@@ -152,21 +155,35 @@ def _row_sums(many: int, *, scattered: bool) -> Callable[..., Any]:
             asked = [start(queries, arguments[4], more) for more in range(many)]
             totals = [[cgutils.alloca_once_value(builder, none) for _ in pointers] for _ in asked]  # type: ignore[no-untyped-call]
             zero, step = ir.Constant(width.type, 0), ir.Constant(width.type, _STEP)
-            line = ir.Constant(width.type, _LINE)
-            ahead = rows_from(ROWS * _AHEAD)
-            with cgutils.for_range_slice(builder, zero, width, line, inc=True) as (place, _):
-                for pointer in ahead:
-                    prefetch(builder, builder.gep(pointer, [place]))
-            with cgutils.for_range_slice(builder, zero, width, step, inc=True) as (place, _):
+            line = ir.Constant(width.type, LINE)
+            lines = builder.and_(width, ir.Constant(width.type, -LINE))
+
+            def add(numbers: Sequence[int], place: Any) -> None:
                 values = [_load(builder, query, place, values_) for query in asked]
-                for number, pointer in enumerate(pointers):
-                    code = _load(builder, pointer, place, bytes_)
+                for number in numbers:
+                    code = _load(builder, pointers[number], place, bytes_)
                     wide = builder.sext(code, ir.VectorType(_INT32, _STEP))
                     for own, value in zip(totals, values, strict=True):
-                        found = builder.add(
-                            builder.load(own[number]), _pair_sums(builder, wide, value)
-                        )
+                        found = builder.load(own[number])
+                        found = builder.add(found, _pair_sums(builder, wide, value))
                         builder.store(found, own[number])
+
+            ahead: list[Any] = []
+            if rows_are == "scattered":
+                ahead = rows_from(ROWS * _AHEAD)
+            elif rows_are == "far":
+                far = ir.Constant(width.type, _BYTES_AHEAD)
+                ahead = [builder.gep(pointer, [far]) for pointer in pointers]
+            for number, pointer in enumerate(ahead):  # row by row, as memory is read fastest
+                with cgutils.for_range_slice(builder, zero, lines, line, inc=True) as (place, _):
+                    prefetch(builder, builder.gep(pointer, [place]), near=rows_are == "scattered")
+                    for more in range(0, LINE, _STEP):
+                        add([number], builder.add(place, ir.Constant(place.type, more)))
+                with cgutils.for_range_slice(builder, lines, width, step, inc=True) as (place, _):
+                    add([number], place)
+            if not ahead:
+                with cgutils.for_range_slice(builder, zero, width, step, inc=True) as (place, _):
+                    add(range(ROWS), place)
             for more, own in enumerate(totals):
                 found = _totals(builder, [builder.load(total) for total in own])
                 into = builder.gep(start(out, arguments[4], more), [arguments[2]])
@@ -205,8 +222,9 @@ def _shuffled(builder: Any, one: Any, two: Any, places: list[int]) -> Any:
     return builder.shuffle_vector(one, two, ir.Constant(kind, places))
 
 
-sums_of_one, sums_of_two = (_row_sums(many, scattered=False) for many in (1, 2))
-sums_of_scattered = _row_sums(1, scattered=True)
+sums_of_one, sums_of_two = _row_sums(1, "far"), _row_sums(2, "far")
+one_more_sum, two_more_sums = _row_sums(1, "near"), _row_sums(2, "near")
+sums_of_scattered = _row_sums(1, "scattered")
 """(codes, numbers of rows, first of ROWS rows, queries, first of one or two queries, output): int32
 sums, # (queries, rows). Scattered rows are found by their numbers, of which ROWS * (_AHEAD + 1)
 more are read ahead; others follow each other."""
@@ -329,12 +347,17 @@ def _int8_sums(codes, queries, sums):  # type: ignore[no-untyped-def]
     """Compute the sums of a tile's rows, two queries at a time."""
     many = queries.shape[0]
     together = codes.shape[0] // ROWS * ROWS
-    for query in range(0, many - 1, 2):
+    for row in range(0, together, ROWS):
+        if many == 1:
+            sums_of_one(codes, None, row, queries, 0, sums)
+        else:
+            sums_of_two(codes, None, row, queries, 0, sums)
+    for query in range(2, many - 1, 2):
         for row in range(0, together, ROWS):
-            sums_of_two(codes, None, row, queries, query, sums)
-    if many % 2:
+            two_more_sums(codes, None, row, queries, query, sums)
+    if many % 2 and many > 1:
         for row in range(0, together, ROWS):
-            sums_of_one(codes, None, row, queries, many - 1, sums)
+            one_more_sum(codes, None, row, queries, many - 1, sums)
     for row in range(together, codes.shape[0]):
         for query in range(many):
             sums[query, row], _ = two_sums_of_bytes(codes[row], queries[query], queries[query])
@@ -538,9 +561,12 @@ def rescore_int8(codes, residual, scales, rows, owners, queries, similarities): 
         queries: float32, rotated. # (queries, dimensions)
         similarities: float32 output, without the queries' offsets. # (pairs,)
     """
-    half = residual.shape[1]
+    half, last = residual.shape[1], rows.shape[0] - 1
     low, up = np.uint8(15), np.uint8(4)
     for pair in range(rows.shape[0]):
+        later = rows[min(pair + _PAIRS_AHEAD, last)]
+        fetch(codes.ctypes.data + later * codes.strides[0], codes.strides[0])  # type: ignore[call-arg]
+        fetch(residual.ctypes.data + later * half, half)
         code, rest, query = codes[rows[pair]], residual[rows[pair]], queries[owners[pair]]
         first, second = query[:half], query[half:]
         coarse, finer, middle = np.float32(0), np.float32(0), np.float32(0)
