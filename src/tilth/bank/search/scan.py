@@ -24,9 +24,10 @@ from tilth.models.kernels import LINE, fetch, kernel, prefetch
 
 # Rows whose sums are computed together.
 ROWS = 4
-# Codes are fetched into the cache by lines: rows that follow each other so many bytes ahead, since
-# processors stop at the end of a page, scattered ones so many times ROWS rows ahead.
+# Codes and signs are fetched into the cache by lines: those that follow each other so many bytes
+# ahead, since processors stop at the end of a page, scattered rows so many times ROWS rows ahead.
 _BYTES_AHEAD, _AHEAD = 8192, 4
+# Rows that are rescored are fetched so many pairs ahead.
 _PAIRS_AHEAD = 4
 # Values compared with their floors together, before single ones.
 _STRETCH = 64
@@ -243,7 +244,9 @@ def _sign_sums(
         )
         width = builder.extract_value(signs.shape, 1)
         kind = ir.VectorType(_INT64, GROUP)
-        zero, step = ir.Constant(width.type, 0), ir.Constant(width.type, GROUP)
+        zero, step, far = (
+            ir.Constant(width.type, number) for number in (0, GROUP, _BYTES_AHEAD // 8)
+        )
         none = ir.Constant(kind, [0] * GROUP)
         first = ir.Constant(ir.VectorType(_INT32, GROUP), [0] * GROUP)
         ones = ir.FunctionType(kind, [kind])
@@ -253,6 +256,8 @@ def _sign_sums(
         many = builder.extract_value(planes.shape, 1)
         asked = builder.gep(planes.data, [builder.mul(many, arguments[3])])
         with cgutils.for_range_slice(builder, zero, width, step, inc=True) as (at, _):
+            later = builder.gep(row, [builder.add(at, far)])
+            prefetch(builder, builder.bitcast(later, _INT8.as_pointer()), near=False)
             bits = _load(builder, row, at, kind)
             word = builder.udiv(at, ir.Constant(width.type, GROUP // _BITS))
             for number, total in enumerate(totals):
@@ -482,6 +487,8 @@ def scan_by_signs(  # type: ignore[no-untyped-def]
         for query in range(queries.shape[0]):
             for place in range(0, stop - start, GROUP):
                 sign_sums(signs, (start + place) // GROUP, planes, query, sums, place)
+                # Scales are read after the sums of all rows.
+                fetch(sign_scales.ctypes.data + 4 * (start + place), 4 * GROUP)  # type: ignore[call-arg]
             count = _may_be_near(
                 sums[query], sign_scales, start, stop, shifts[query], leasts[query], rows
             )
