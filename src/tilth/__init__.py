@@ -1,5 +1,6 @@
 """Make the training data a small language model is missing."""
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,11 @@ __all__ = [
     "train_classifier", "train_encoder", "train_rewriter", "train_simcse", "train_tagger",
     "train_triplet",
 ]  # fmt: skip
+
+# PyTorch on a processor keeps compiled products by their shapes, 1,024 of each of two kinds: half a
+# gigabyte where lengths differ, though so many are as fast. It reads these once, at first use.
+for _kept in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_kept, "256")
 
 # Public name -> where it lives: `import tilth` loads nothing heavy.
 _HOMES = {

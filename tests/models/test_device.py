@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,3 +53,15 @@ def test_automatic_precision_follows_the_hardware(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda avx512=avx512: avx512)
         monkeypatch.setattr(device, "_processor", lambda maker=maker: f"vendor_id: {maker}")
         assert choose_precision("auto", cpu) == expected
+
+
+@pytest.mark.parametrize("chosen", [None, "64"])
+def test_what_pytorch_keeps_is_limited_unless_the_user_says_otherwise(chosen: str | None) -> None:
+    names = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+    given = {name: value for name, value in os.environ.items() if name not in names}
+    given |= dict.fromkeys(names, chosen) if chosen else {}
+    code = f"import tilth, os; print(*(os.environ[name] for name in {names}))"
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split() == [chosen or "256"] * 2
