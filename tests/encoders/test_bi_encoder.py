@@ -9,6 +9,7 @@ import torch
 from datasets import Dataset
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoTokenizer
 
 from tests.tiny import graded_pairs
 from tests.tiny.trained import read_curve, same_weights
@@ -72,6 +73,17 @@ def test_the_same_seed_gives_the_same_weights_and_another_others(base: str, pair
     one, again, other = (train_encoder(pairs, base, seed=seed, **QUICK) for seed in (0, 0, 1))
     assert same_weights(one, again)
     assert not same_weights(one, other)
+
+
+def test_weights_that_a_base_lacks_are_drawn_by_the_seed(
+    base: str, pairs: Dataset, tmp_path: Path
+) -> None:
+    AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path)
+    AutoModel.from_pretrained(base, add_pooling_layer=False).save_pretrained(tmp_path)
+    few = pairs.select(range(100))
+    one, again = (train_encoder(few, str(tmp_path), **QUICK) for _ in range(2))
+    assert any("pooler" in name for name in one.state_dict())
+    assert same_weights(one, again)
 
 
 @pytest.mark.parametrize(

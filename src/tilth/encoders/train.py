@@ -96,12 +96,14 @@ class EncoderTraining:
     def load_base(self, device: str) -> SentenceTransformer:
         """Load the encoder to train."""
         check_processes(device)
-        encoder = load_encoder(
-            self.base,
-            pooling=self.settings.pooling,
-            max_length=self.settings.max_length,
-            device=device,
-        )
+        with torch.random.fork_rng(devices=[]):  # weights that the base lacks are drawn
+            torch.manual_seed(self.settings.seed)
+            encoder = load_encoder(
+                self.base,
+                pooling=self.settings.pooling,
+                max_length=self.settings.max_length,
+                device=device,
+            )
         if not any(parameter.requires_grad for parameter in encoder.parameters()):
             raise InputError(
                 f"base {self.base!r} has no weights to train: give a transformer encoder"
