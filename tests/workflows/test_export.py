@@ -86,6 +86,11 @@ def test_an_architecture_without_token_types_is_exported(tmp_path: Path) -> None
     assert export(name, tmp_path / "run", precision="float32")["same"] == 1.0
 
 
+def test_an_exported_file_says_nothing_of_the_machine(exported: Path) -> None:
+    package = str(Path(tilth.__file__).parent)
+    assert package.encode() not in (exported / "model" / onnx.ONNX).read_bytes()
+
+
 def test_int8_is_smaller_and_nearly_the_same(model: str, exported: Path, tmp_path: Path) -> None:
     texts = write_lines(tmp_path / "texts.txt", TEXTS)
     found = export(model, tmp_path / "int8", texts=texts, tolerance=1)

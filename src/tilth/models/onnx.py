@@ -133,6 +133,8 @@ def save_onnx(classifier: Classifier, folder: Path, *, is_int8: bool) -> None:
                 f"model {classifier.name!r} ({model.config.model_type}) cannot be exported: torch "
                 "does not translate its architecture to ONNX"
             ) from error
+        for node in program.model.graph.all_nodes():
+            node.metadata_props.clear()  # stack traces, with local paths
         program.model.metadata_props["parameters"] = str(model.num_parameters())
         program.save(whole, external_data=False)
         if is_int8:
