@@ -15,6 +15,7 @@ from functools import cache
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ FAST: dict[str, Any] = {
 }  # fmt: skip
 _CACHE = "NUMBA_CACHE_DIR"  # numba's own variable
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
+_COMPILER = Lock()  # numba sets up its compiler at first use
 
 
 class Compiled:
@@ -67,7 +69,9 @@ class Compiled:
         key = tuple(kinds)
         function = self._functions.get(key)
         if function is None:
-            function = self._functions[key] = self._load(key)
+            with _COMPILER:
+                if (function := self._functions.get(key)) is None:  # another thread's
+                    function = self._functions[key] = self._load(key)
         found, error = _POINTER(), _POINTER()
         status = function(ctypes.byref(found), ctypes.byref(error), *flat)
         assert not status, f"{self.module}.{self.name}: status {status}"

@@ -1,3 +1,5 @@
+import threading
+import time
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -267,6 +269,26 @@ def test_signs_leave_out_no_sentence_that_is_among_the_best(
     passes.clear()
     np.testing.assert_array_equal(find(shards, quantizer, asked, 40, threads=threads), plain)
     assert passes == ["sample", *(["signs"] if len(sizes) > 1 else []), "all"]
+
+
+def test_an_interrupt_stops_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    quantizer, codes, asked = made("int8")
+    monkeypatch.setattr(search, "_UNIT", 8)
+    monkeypatch.setattr(search, "_UNITS_A_CALL", 1)
+    real, begun, calls = search.scan, threading.Event(), []
+
+    def interrupted(*arguments: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            begun.wait()
+            raise KeyboardInterrupt
+        begun.set()
+        time.sleep(0.01)
+        calls.append(real(*arguments))
+
+    monkeypatch.setattr(search, "scan", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        find(cut(codes, SIZES), quantizer, asked[:2], ROWS, threads=2)
+    assert 1 <= len(calls) < ROWS // 8 // 4
 
 
 @pytest.mark.parametrize("form", FORMATS)

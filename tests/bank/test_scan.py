@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 
+from tests.bank.memory import Shard
 from tests.bank.test_quantization import vectors
 from tilth.bank.quantization import (
     GROUP,
@@ -22,7 +23,7 @@ from tilth.bank.quantization import (
 from tilth.bank.search import exact, scan
 from tilth.bank.search.exact import TILE
 from tilth.bank.search.scan import ROWS, gather
-from tilth.bank.settings import LANES
+from tilth.bank.settings import FORMATS, LANES
 
 
 def test_cached_functions_use_compiled_code_of_their_own_file_alone() -> None:
@@ -32,7 +33,7 @@ def test_cached_functions_use_compiled_code_of_their_own_file_alone() -> None:
     """
     found = [item for item in vars(scan).values() if isinstance(item, Dispatcher | _Intrinsic)]
     compiled = [item for item in found if item is not scan.fetch]
-    assert len(compiled) == 20
+    assert len(compiled) == 24
     assert {item.__module__ for item in compiled} == {scan.__name__}
 
 
@@ -52,15 +53,27 @@ def best_of(kept: Kept, query: int, best: int) -> list[tuple[float, int]]:
 
 
 def scan_all(
-    codes: np.ndarray, scales: np.ndarray, queries: np.ndarray, fours: int, best: int,
-    floors: np.ndarray, kept: Kept, *, first: int = 0, piece: int = TILE, step: int = TILE,
-) -> None:  # fmt: skip
-    spare = np.full(kept[0].shape[1], np.nan, np.float32)
-    sums, tile = np.full((len(queries), TILE), -7, np.int32), np.full((len(queries), TILE), np.nan)
+    shard: Shard, queries: np.ndarray, fours: int, best: int, floors: np.ndarray, kept: Kept, *,
+    rows: np.ndarray | None = None, piece: int = TILE, step: int = TILE, unit: int = 1 << 14,
+    signs: SignQueries | None = None,
+) -> int:  # fmt: skip
+    """Return the number of rows that were read after their signs."""
+    block = exact._Block(shard, 0, shard.sentences, rows, shard.first)  # type: ignore[arg-type]
+    spare, picked = np.full(kept[0].shape[1], np.nan, np.float32), np.zeros(1, np.int64)
+    sums = np.full((len(queries), TILE), -7, np.int32)
+    tile = np.full((len(queries), TILE), np.nan, np.float32)
+    chosen = (np.empty((0, 0), np.uint64), floors, floors)
+    if signs is not None:
+        chosen = signs.planes, signs.shifts, signs.least
+    following = np.zeros(1, np.int64)
     exact.scan(
-        codes, scales, queries, fours, first, piece, step, best, floors, *kept, spare, sums,
-        tile.astype(np.float32),
+        exact._addresses([block]), following, 300, unit, queries, fours, *chosen, piece, step, best,
+        floors, *kept, picked, spare, sums, tile, np.zeros(2 * TILE, np.int64),
+        np.empty((TILE, shard.codes.shape[1]), np.uint8),
+        np.empty((TILE, shard.scales.shape[1]), np.float32),
     )  # fmt: skip
+    assert following[0] == -(-len(block) // unit) + 1  # all were taken, and one more was asked for
+    return int(picked[0])
 
 
 def loop(values: np.ndarray, first: int, best: int) -> list[tuple[float, int]]:
@@ -86,12 +99,30 @@ def test_int8_sums_are_those_of_a_loop_ties_by_number(
     scales = rng.choice([0.25, 0.5], (rows, 1)).astype(np.float32)
     kept = buffers(queries, best + TILE)
     floors = np.full(queries, -np.inf, np.float32)
-    scan_all(codes.view(np.uint8), scales, asked, -1, best, floors, kept, first=1000)
+    scan_all(Shard(codes.view(np.uint8), scales, None, 1000), asked, -1, best, floors, kept)
     sums = (asked.astype(np.int64) @ codes.astype(np.int64).T).astype(np.float32) * scales[:, 0]
     for query in range(queries):
         wanted = loop(sums[query], 1000, best)
         assert best_of(kept, query, best) == wanted
         assert len(wanted) < best or floors[query] <= wanted[-1][0]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("unit", [TILE, 1 << 14])
+def test_selected_rows_are_scanned_as_if_they_were_all(form: str, unit: int) -> None:
+    some = vectors(5 * TILE, 40, seed=1)
+    quantizer = fit_quantizer(form, some)
+    codes, asked = quantizer.encode(some), quantizer.queries(some[:3]).values
+    fours = -1 if form == "int8" else quantizer.dims_4bit
+    rows = np.flatnonzero(np.random.default_rng(0).random(5 * TILE) < 0.6)
+    found = []
+    for selected in (rows, None):
+        kept, floors = buffers(3, 200 + TILE), np.full(3, -np.inf, np.float32)
+        own = slice(None) if selected is not None else rows
+        shard = Shard(codes.codes[own], codes.scales[own], None, 7)
+        scan_all(shard, asked, fours, 200, floors, kept, rows=selected, unit=unit)
+        found.append([best_of(kept, query, 200) for query in range(3)])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -112,16 +143,15 @@ def test_products_below_the_floor_are_left_and_columns_beyond_the_queries_too(gr
 
 
 @pytest.mark.parametrize(("piece", "step"), [(3, 10), (1, 1), (7, 7), (32, 100), (1, 500)])
-def test_a_sample_is_of_pieces_and_above_the_floor(piece: int, step: int) -> None:
+@pytest.mark.parametrize("unit", [1, 3, 200])
+def test_a_sample_is_of_pieces_and_above_the_floor(piece: int, step: int, unit: int) -> None:
     codes = np.zeros((200, LANES), np.int8)
     codes[:, 5] = np.arange(200) - 100  # its sum with a query of ones is the row less 100
     kept = buffers(2, 300 + TILE)
     floors = np.array([-np.inf, 42], np.float32)
     asked = np.ones((2, LANES), np.int16)
-    scales = np.ones((200, 1), np.float32)
-    scan_all(
-        codes.view(np.uint8), scales, asked, -1, 300, floors, kept, first=50, piece=piece, step=step
-    )
+    shard = Shard(codes.view(np.uint8), np.ones((200, 1), np.float32), None, 50)
+    scan_all(shard, asked, -1, 300, floors, kept, piece=piece, step=step, unit=unit * step)
     values, ids, counts = kept
     for query, least in ((0, 0), (1, 142)):
         wanted = [row for row in range(200) if row % step < piece and row >= least]
@@ -135,10 +165,11 @@ def test_a_sample_is_of_pieces_and_above_the_floor(piece: int, step: int) -> Non
     width=st.sampled_from([LANES, 5 * LANES, 256]),
     queries=st.integers(1, 3),
     share=st.floats(0, 1),
+    unit=st.sampled_from([TILE, 1 << 14]),
     seed=st.integers(0, 1000),
 )
 def test_rows_are_chosen_by_their_signs(
-    rows: int, width: int, queries: int, share: float, seed: int
+    rows: int, width: int, queries: int, share: float, unit: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     codes = rng.integers(-127, 128, (rows, width)).astype(np.int8)
@@ -151,12 +182,9 @@ def test_rows_are_chosen_by_their_signs(
     for deviations in (0, 2):
         asked = SignQueries.of(coded, least, deviations)
         kept = buffers(queries, rows + TILE)
-        floors, picked = np.full(queries, -np.inf, np.float32), np.zeros(1, np.int64)
-        exact.scan_by_signs(
-            signs.bits, signs.scales, codes.view(np.uint8), scales, asked.planes, asked.shifts,
-            asked.least, values, 70, rows, floors, *kept, np.empty(rows + TILE, np.float32),
-            np.empty((queries, TILE), np.int32), np.zeros(2 * TILE, np.int64), picked,
-        )  # fmt: skip
+        floors = np.full(queries, -np.inf, np.float32)
+        shard = Shard(codes.view(np.uint8), scales, None, 70, signs=signs)
+        picked = scan_all(shard, values, -1, rows, floors, kept, signs=asked, unit=unit)
         bits = np.where(codes >= 0, 1, -1).astype(np.float32)
         squares = (codes.astype(np.float32) ** 2).sum(1)
         own = scales[:, 0] * squares / np.maximum(np.abs(codes.astype(np.float32)).sum(1), 1)
@@ -169,7 +197,7 @@ def test_rows_are_chosen_by_their_signs(
             edge = np.abs(estimates + room - least[query]) < 1e-3 * np.abs(room + 1).max()
             wanted = np.flatnonzero((estimates + room >= least[query]) & ~edge)
             np.testing.assert_array_equal(ids[~edge[ids]], wanted)
-        assert picked[0] == kept[2].sum()
+        assert picked == kept[2].sum()
 
 
 def test_an_estimate_by_signs_is_near_the_product() -> None:
@@ -208,7 +236,7 @@ def _of_twos(codes: Any, one: Any, two: Any) -> Any:
 
 @numba.njit
 def _of_rows(codes: Any, queries: Any, sums: Any) -> None:
-    scan.sums_of_two(codes, None, 0, queries, 0, sums)
+    scan.sums_of_two(codes, 0, 0, queries, 0, sums)
 
 
 SUMS = {8: _of_bytes, 4: _of_fours, 2: _of_twos}

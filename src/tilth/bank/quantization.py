@@ -119,11 +119,17 @@ class Quantizer:
         return len(self.mean)
 
     @property
+    def row(self) -> tuple[int, int]:
+        """Return the number of bytes of codes, and of scales, that a scan reads per sentence."""
+        if self.format == "int8":
+            return self.rotation.shape[1], 1
+        return self.dims_4bit // 2 + self.dims_2bit // 4, 2
+
+    @property
     def bytes_scanned(self) -> int:
         """Return the bytes of codes and scales that a scan reads per sentence."""
-        if self.format == "int8":
-            return int(self.rotation.shape[1]) + 4
-        return self.dims_4bit // 2 + self.dims_2bit // 4 + 8
+        codes, scales = self.row
+        return codes + 4 * scales
 
     @property
     def bytes_stored(self) -> int:

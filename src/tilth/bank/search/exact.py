@@ -6,7 +6,6 @@ exact over the codes and independent of the number of threads.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 scan = Compiled("tilth.bank.search.scan", "scan")
-scan_by_signs = Compiled("tilth.bank.search.scan", "scan_by_signs")
 rescore_int8 = Compiled("tilth.bank.search.scan", "rescore_int8")
 
 T = TypeVar("T")
@@ -36,6 +34,8 @@ SIGN_TILE = 8192
 # Up to this many queries compiled sums are faster than matrix products.
 _FEW = {"int8": 16, "compact": 32}
 _ROWS_AT_ONCE = 1 << 17
+# Rows that a thread takes at a time, and how often before it looks whether it is to stop.
+_UNIT, _UNITS_A_CALL = 1 << 14, 64
 # Products that fit into the last-level cache.
 _PRODUCTS_AT_ONCE = 1 << 21
 # Buffers of one pass over the bank, in bytes; more queries take several passes.
@@ -127,7 +127,8 @@ def merge_best(one: tuple[Ids, ...], other: tuple[Ids, ...], best: int) -> tuple
     joined = [np.take_along_axis(array, order, axis=1) for array in joined]
     if joined[0].shape[1] <= best:
         return tuple(joined)
-    kept = np.stack([_best_of(values, best) for values in joined[1]])
+    pairs = zip(joined[1], joined[0].astype(np.uint64), strict=True)
+    kept = np.stack([_best_of(values, ids, best) for values, ids in pairs])
     return tuple(array[kept].reshape(-1, best) for array in joined)
 
 
@@ -200,11 +201,12 @@ def _find_in_one_pass(
     values = np.full((many, best), -np.inf, np.float32)
     for query in range(many):
         found = np.concatenate([part.ids[query, : part.counts[query]] for part in gathered])
-        order = np.argsort(found, kind="stable")  # of a few ascending stretches, which is fast
-        found, own = found[order], _values_of(gathered, query)[order]
+        own = _values_of(gathered, query)
         if len(found) > best:
-            kept = _best_of(own, best)
+            kept = _best_of(own, found, best)
             found, own = found[kept], own[kept]
+        order = np.argsort(found)
+        found, own = found[order], own[order]
         ids[query, : len(found)], values[query, : len(found)] = found, own
     return (_in_bank(ids, blocks) if selected else ids), values
 
@@ -220,11 +222,12 @@ def _least_of(values: Floats, best: int) -> np.float32:
     return least
 
 
-def _best_of(values: Floats, best: int) -> NDArray[np.bool_]:
-    """Return the mask of the best values; ties at the threshold go to the first."""  # (values,)
+def _best_of(values: Floats, ids: Ids, best: int) -> NDArray[np.bool_]:
+    """Return the mask of the best values; of equal ones the lowest ids."""  # (values,)
     least = _least_of(values, best)
     kept: NDArray[np.bool_] = values > least
     edge = np.flatnonzero(values == least)
+    edge = edge[np.argsort(ids[edge])]
     kept[edge[: best - int(kept.sum())]] = True
     return kept
 
@@ -336,39 +339,64 @@ def _pass(
     step: int,
     signs: SignQueries | None = None,
 ) -> list[_Best]:
-    """Scan all blocks once; each thread takes the next block."""
-    following = itertools.count()
-    queries = search.queries.values
+    """Scan all blocks once; each thread takes the next rows."""
+    table, following = _addresses(blocks), np.zeros(1, np.int64)
+    units = len(blocks) * -(-max(map(len, blocks), default=0) // _UNIT)
+    queries, most = search.queries.values, TILE
     dims_4bit = -1 if search.quantizer.format == "int8" else search.quantizer.dims_4bit
+    planes, shifts, leasts = np.empty((0, 0), np.uint64), floors, floors
+    if signs is not None:
+        most, planes, shifts, leasts = SIGN_TILE, signs.planes, signs.shifts, signs.least
 
-    def run(_: int) -> _Best:
-        most = TILE if signs is None else SIGN_TILE
+    def run() -> _Best:
         room = max(2 * best, best + 4 * most)
         mine, spare = _Best.empty(len(queries), room), np.empty(room, np.float32)
         sums = np.empty((len(queries), most), np.int32)
         tile = np.empty((len(queries), TILE), np.float32)
         rows = np.zeros(2 * most, np.int64)
-        while (place := next(following)) < len(blocks):
-            block = blocks[place]
-            codes, scales = _codes_of(block)
-            if signs is not None and (own := block.signs) is not None:
-                scan_by_signs(own.bits, own.scales, codes, scales, signs.planes, signs.shifts,
-                              signs.least, queries, block.number, best, floors, mine.values,
-                              mine.ids, mine.counts, spare, sums, rows, mine.picked)  # fmt: skip
-                continue
-            scan(codes, scales, queries, dims_4bit, blocks[place].number, piece, step, best, floors,
-                 mine.values, mine.ids, mine.counts, spare, sums, tile)  # fmt: skip
+        width, groups = search.quantizer.row
+        codes = np.empty((TILE, width), np.uint8)
+        scales = np.empty((TILE, groups), np.float32)
+        try:
+            while following[0] < units:
+                scan(table, following, _UNITS_A_CALL, _UNIT, queries, dims_4bit, planes, shifts,
+                     leasts, piece, step, best, floors, mine.values, mine.ids, mine.counts,
+                     mine.picked, spare, sums, tile, rows, codes, scales)  # fmt: skip
+        finally:
+            following[0] = units  # if this thread was interrupted, the others stop, too
         return mine
 
-    return _in_threads(run, search.threads, search.threads)
+    return _in_threads(run, search.threads)
 
 
-def _in_threads(work: Callable[[int], T], count: int, threads: int) -> list[T]:
-    """Return `work(n)` of the first numbers; one thread is this one."""
+def _addresses(blocks: Sequence[_Block]) -> NDArray[np.int64]:
+    """Return where blocks are in memory, as `scan` takes them."""
+    table = np.zeros((len(blocks), 7), np.int64)
+    for line, block in zip(table, blocks, strict=True):
+        rows = slice(block.start, block.stop)
+        codes, scales = block.shard.codes[rows], block.shard.scales[rows]
+        line[:2] = len(block), block.number
+        line[2:5] = _address(codes), _address(scales), _address(block.rows)
+        if (signs := block.signs) is not None:
+            line[5:] = _address(signs.bits), _address(signs.scales)
+    return table
+
+
+def _address(array: NDArray[Any] | None) -> int:
+    """Return where an array begins; none: 0."""
+    if array is None:
+        return 0
+    assert array.flags.c_contiguous
+    return array.ctypes.data
+
+
+def _in_threads(work: Callable[[], T], threads: int) -> list[T]:
+    """Return what each thread returned; the first is this one."""
     if threads == 1:
-        return [work(number) for number in range(count)]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, range(count)))
+        return [work()]
+    with ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(work) for _ in range(threads - 1)]
+        return [work(), *(other.result() for other in others)]
 
 
 class Products:
@@ -467,18 +495,15 @@ def rescore(
     order = order[np.searchsorted(flat[order], 0) :]  # without the -1
     firsts = np.array([shard.first for shard in shards])
     cuts = np.searchsorted(flat[order], np.append(firsts, np.iinfo(np.int64).max))
-    similarities = np.full(flat.shape, -np.inf, np.float32)
+    similarities = np.full(ids.shape, -np.inf, np.float32)
+    table, following = np.zeros((len(shards), 6), np.int64), np.zeros(1, np.int64)
+    table[:, 0], table[:, 1], table[:, 2] = firsts, cuts[:-1], cuts[1:]
+    for line, shard in zip(table, shards, strict=True):
+        if line[1] < line[2]:
+            line[3:] = [_address(each) for each in (shard.codes, shard.residual, shard.scales)]
 
-    def work(place: int) -> None:
-        shard, pairs = shards[place], order[cuts[place] : cuts[place + 1]]
-        if not len(pairs):
-            return
-        rows, owners = flat[pairs] - shard.first, pairs // ids.shape[1]
-        scales = shard.scales[rows, 0]
-        found = np.empty(len(pairs), np.float32)
-        codes, residual = shard.codes.view(np.int8), shard.residual
-        rescore_int8(codes, residual, scales, rows, owners, coded.rotated, found)
-        similarities[pairs] = found + coded.offsets[owners]
+    def work() -> None:
+        rescore_int8(table, following, order, ids, coded.rotated, coded.offsets, similarities)
 
-    _in_threads(work, len(shards), threads if len(order) > _WORTH_THREADS else 1)
-    return similarities.reshape(ids.shape)
+    _in_threads(work, threads if len(order) > _WORTH_THREADS else 1)
+    return similarities

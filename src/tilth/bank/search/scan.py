@@ -18,6 +18,7 @@ from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from tilth.bank.settings import LANES
 from tilth.models.kernels import LINE, fetch, kernel, prefetch
@@ -25,7 +26,8 @@ from tilth.models.kernels import LINE, fetch, kernel, prefetch
 # Rows whose sums are computed together.
 ROWS = 4
 # Codes and signs are fetched into the cache by lines: those that follow each other so many bytes
-# ahead, since processors stop at the end of a page, scattered rows so many times ROWS rows ahead.
+# ahead, since processors stop at the end of a page, those of a sample in the piece that is next,
+# scattered rows so many times ROWS rows ahead.
 _BYTES_AHEAD, _AHEAD = 8192, 4
 # Rows that are rescored are fetched so many pairs ahead.
 _PAIRS_AHEAD = 4
@@ -173,8 +175,7 @@ def _row_sums(many: int, rows_are: Literal["far", "near", "scattered"]) -> Calla
             if rows_are == "scattered":
                 ahead = rows_from(ROWS * _AHEAD)
             elif rows_are == "far":
-                far = ir.Constant(width.type, _BYTES_AHEAD)
-                ahead = [builder.gep(pointer, [far]) for pointer in pointers]
+                ahead = [builder.gep(pointer, [arguments[1]]) for pointer in pointers]
             for number, pointer in enumerate(ahead):  # row by row, as memory is read fastest
                 with cgutils.for_range_slice(builder, zero, lines, line, inc=True) as (place, _):
                     prefetch(builder, builder.gep(pointer, [place]), near=rows_are == "scattered")
@@ -226,9 +227,9 @@ def _shuffled(builder: Any, one: Any, two: Any, places: list[int]) -> Any:
 sums_of_one, sums_of_two = _row_sums(1, "far"), _row_sums(2, "far")
 one_more_sum, two_more_sums = _row_sums(1, "near"), _row_sums(2, "near")
 sums_of_scattered = _row_sums(1, "scattered")
-"""(codes, numbers of rows, first of ROWS rows, queries, first of one or two queries, output): int32
-sums, # (queries, rows). Scattered rows are found by their numbers, of which ROWS * (_AHEAD + 1)
-more are read ahead; others follow each other."""
+"""(codes, numbers of scattered rows or how many bytes ahead far ones are fetched, first of ROWS
+rows, queries, first of one or two queries, output): int32 sums, # (queries, rows). Of the numbers,
+ROWS * (_AHEAD + 1) more are read ahead."""
 
 
 def _sign_sums(
@@ -348,15 +349,15 @@ def _make_room(most, best, floors, values, ids, counts, spare):  # type: ignore[
 
 
 @kernel
-def _int8_sums(codes, queries, sums):  # type: ignore[no-untyped-def]
+def _int8_sums(codes, queries, sums, ahead):  # type: ignore[no-untyped-def]
     """Compute the sums of a tile's rows, two queries at a time."""
     many = queries.shape[0]
     together = codes.shape[0] // ROWS * ROWS
     for row in range(0, together, ROWS):
         if many == 1:
-            sums_of_one(codes, None, row, queries, 0, sums)
+            sums_of_one(codes, ahead, row, queries, 0, sums)
         else:
-            sums_of_two(codes, None, row, queries, 0, sums)
+            sums_of_two(codes, ahead, row, queries, 0, sums)
     for query in range(2, many - 1, 2):
         for row in range(0, together, ROWS):
             two_more_sums(codes, None, row, queries, query, sums)
@@ -394,55 +395,35 @@ def _compact_values(codes, scales, queries, dims_4bit, values):  # type: ignore[
 
 
 @kernel
-def scan(  # type: ignore[no-untyped-def]
-    codes, scales, queries, dims_4bit, first, piece, step, best, floors, values, ids, counts, spare,
-    sums, tile,
+def _scan_codes(  # type: ignore[no-untyped-def]
+    codes, ahead, scales, queries, dims_4bit, first, best, floors, values, ids, counts, spare, sums,
+    tile,
 ):  # fmt: skip
-    """Gather the best values of rows; a value is a similarity before steps and offsets.
-
-    Args:
-        codes: uint8; width a multiple of LANES. # (rows, bytes)
-        scales: float32. # (rows, groups)
-        queries: int16. # (queries, dimensions)
-        dims_4bit: 4-bit dimensions of compact codes; -1 for int8.
-        first: id of row 0; calls come in ascending order.
-        piece: rows compared together, at most those of a tile.
-        step: rows from one piece to the next; more than `piece` for a sample.
-        floors: float32 thresholds, raised in place. # (queries,)
-        values: float32 output; room at least best and a tile. # (queries, room)
-        ids: int64 output. # (queries, room)
-        counts: int64 number of filled values. # (queries,)
-        spare: float32 work space. # (room,)
-        sums: int32 work space. # (queries, rows of a tile)
-        tile: float32 work space. # (queries, rows of a tile)
-    """
-    many = queries.shape[0]
-    for start in range(0, codes.shape[0], step):
-        stop = min(start + piece, codes.shape[0])
-        some = scales[start:stop]
+    """Gather the best values of a tile's rows; `first` is the id of the first."""
+    many, rows = queries.shape[0], codes.shape[0]
+    if dims_4bit < 0:
+        _int8_sums(codes, queries, sums, ahead)
+    else:
+        _compact_values(codes, scales, queries, dims_4bit, tile)
+    _make_room(tile.shape[1], best, floors, values, ids, counts, spare)
+    for query in range(many):
         if dims_4bit < 0:
-            _int8_sums(codes[start:stop], queries, sums)
-        else:
-            _compact_values(codes[start:stop], some, queries, dims_4bit, tile)
-        _make_room(tile.shape[1], best, floors, values, ids, counts, spare)
-        for query in range(many):
-            if dims_4bit < 0:
-                for row in range(stop - start):
-                    tile[query, row] = np.float32(sums[query, row]) * some[row, 0]
-            count, floor = counts[query], floors[query]
-            for begin in range(0, stop - start, _STRETCH):
-                stretch = tile[query, begin : min(begin + _STRETCH, stop - start)]
-                passing = np.int32(0)
-                for place in range(stretch.shape[0]):
-                    passing += np.int32(stretch[place] >= floor)
-                if passing == 0:  # mostly
-                    continue
-                for place in range(stretch.shape[0]):
-                    if stretch[place] >= floor:
-                        values[query, count] = stretch[place]
-                        ids[query, count] = first + start + begin + place
-                        count += 1
-            counts[query] = count
+            for row in range(rows):
+                tile[query, row] = np.float32(sums[query, row]) * scales[row, 0]
+        count, floor = counts[query], floors[query]
+        for begin in range(0, rows, _STRETCH):
+            stretch = tile[query, begin : min(begin + _STRETCH, rows)]
+            passing = np.int32(0)
+            for place in range(stretch.shape[0]):
+                passing += np.int32(stretch[place] >= floor)
+            if passing == 0:  # mostly
+                continue
+            for place in range(stretch.shape[0]):
+                if stretch[place] >= floor:
+                    values[query, count] = stretch[place]
+                    ids[query, count] = first + begin + place
+                    count += 1
+        counts[query] = count
 
 
 @kernel
@@ -463,47 +444,148 @@ def _may_be_near(sums, scales, start, stop, shift, least, rows):  # type: ignore
 
 
 @kernel
-def scan_by_signs(  # type: ignore[no-untyped-def]
-    signs, sign_scales, codes, scales, planes, shifts, leasts, queries, first, best, floors, values,
-    ids, counts, spare, sums, rows, picked,
+def _scan_by_signs(  # type: ignore[no-untyped-def]
+    signs, sign_scales, codes, scales, planes, shifts, leasts, queries, start, stop, first, best,
+    floors, values, ids, counts, spare, sums, rows,
 ):  # fmt: skip
     """Gather the best values of the rows that by their signs may reach a query's least value.
 
-    Args:
-        signs: uint64. # (groups, words * GROUP)
-        sign_scales: float32. # (rows, 1)
-        codes, scales: of int8, as in `scan`.
-        planes: uint64. # (queries, words * bits)
-        shifts, leasts: float32, in the units of the planes. # (queries,)
-        queries, first, best, floors, values, ids, counts, spare: as in `scan`.
-        sums: int32 work space. # (queries, rows of a tile)
-        rows: int64 work space, numbers of rows. # (rows of a tile + ROWS * (_AHEAD + 1),)
-        picked: int64 number of rows whose codes were read, counted up. # (1,)
+    Returns:
+        The number of rows whose codes were read.
     """
-    most = sums.shape[1]
-    for start in range(0, codes.shape[0], most):
-        stop = min(start + most, codes.shape[0])
-        _make_room(most, best, floors, values, ids, counts, spare)
-        for query in range(queries.shape[0]):
-            for place in range(0, stop - start, GROUP):
-                sign_sums(signs, (start + place) // GROUP, planes, query, sums, place)
-                # Scales are read after the sums of all rows.
-                fetch(sign_scales.ctypes.data + 4 * (start + place), 4 * GROUP)  # type: ignore[call-arg]
-            count = _may_be_near(
-                sums[query], sign_scales, start, stop, shifts[query], leasts[query], rows
-            )
-            picked[0] += count
-            for place in range(count, -(-count // ROWS) * ROWS):
-                rows[place] = rows[count - 1]
-            for place in range(0, count, ROWS):
-                sums_of_scattered(codes, rows, place, queries, query, sums)
-            kept, floor = counts[query], floors[query]
-            for place in range(count):
-                value = np.float32(sums[query, place]) * scales[rows[place], 0]
-                if value >= floor:
-                    values[query, kept], ids[query, kept] = value, first + rows[place]
-                    kept += 1
-            counts[query] = kept
+    picked = 0
+    _make_room(stop - start, best, floors, values, ids, counts, spare)
+    for query in range(queries.shape[0]):
+        for place in range(0, stop - start, GROUP):
+            sign_sums(signs, (start + place) // GROUP, planes, query, sums, place)
+            # Scales are read after the sums of all rows.
+            fetch(sign_scales.ctypes.data + 4 * (start + place), 4 * GROUP)  # type: ignore[call-arg]
+        count = _may_be_near(
+            sums[query], sign_scales, start, stop, shifts[query], leasts[query], rows
+        )
+        picked += count
+        for place in range(count, -(-count // ROWS) * ROWS):
+            rows[place] = rows[count - 1]
+        for place in range(0, count, ROWS):
+            sums_of_scattered(codes, rows, place, queries, query, sums)
+        kept, floor = counts[query], floors[query]
+        for place in range(count):
+            value = np.float32(sums[query, place]) * scales[rows[place], 0]
+            if value >= floor:
+                values[query, kept], ids[query, kept] = value, first + rows[place]
+                kept += 1
+        counts[query] = kept
+    return picked
+
+
+@intrinsic
+def _take(_: Any, counter: Any) -> Any:
+    """Return a number that threads share, and add one to it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.atomic_rmw("add", number, ir.Constant(_INT64, 1), "monotonic")
+
+    return types.int64(counter), generate
+
+
+@intrinsic
+def _array(_: Any, address: Any, rows: Any, columns: Any, dtype: Any) -> Any:  # noqa: ARG001
+    """Return the array at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.return_type
+        array = context.make_array(kind)(context, builder)
+        address, *shape, _ = arguments
+        size = ir.Constant(_INT64, kind.dtype.bitwidth // 8)
+        populate_array(  # type: ignore[no-untyped-call]
+            array, builder.inttoptr(address, array.data.type), shape,
+            [builder.mul(shape[1], size), size], size, None,
+        )  # fmt: skip
+        return array._getvalue()
+
+    found = types.Array(dtype.instance_type, 2, "C")
+    return found(types.int64, types.int64, types.int64, dtype), generate
+
+
+@kernel
+def scan(  # type: ignore[no-untyped-def]
+    blocks, following, units, unit, queries, dims_4bit, planes, shifts, leasts, piece, step, best,
+    floors, values, ids, counts, picked, spare, sums, tile, rows, gathered, gathered_scales,
+):  # fmt: skip
+    """Gather the best values of rows; a value is a similarity before steps and offsets.
+
+    Threads share the blocks: each takes the next rows, `unit` of them, until none are left.
+
+    Args:
+        blocks: int64; rows, id of the first, and the addresses of codes (width a multiple of
+            LANES), scales, numbers of the selected rows, signs and their scales, the last three
+            0 for none. # (blocks, 7)
+        following: int64 number of the unit that is next, counted up. # (1,)
+        units: the most units to take in this call.
+        unit: a multiple of `step` and of GROUP.
+        queries: int16. # (queries, dimensions)
+        dims_4bit: 4-bit dimensions of compact codes; -1 for int8.
+        planes: uint64; none: signs are not used. # (queries, words * bits)
+        shifts, leasts: float32, in the units of the planes. # (queries,)
+        piece: rows compared together, at most those of a tile.
+        step: rows from one piece to the next; more than `piece` for a sample.
+        floors: float32 thresholds, raised in place. # (queries,)
+        values: float32 output; room at least best and the rows of `sums`. # (queries, room)
+        ids: int64 output. # (queries, room)
+        counts: int64 number of filled values. # (queries,)
+        picked: int64 number of rows whose codes were read after their signs. # (1,)
+        spare: float32 work space. # (room,)
+        sums: int32 work space. # (queries, rows compared by signs together, or of a tile)
+        tile: float32 work space. # (queries, rows of a tile)
+        rows: int64 work space, numbers of rows. # (rows of `sums` + ROWS * (_AHEAD + 1),)
+        gathered: uint8 work space. # (rows of a tile, bytes)
+        gathered_scales: float32 work space. # (rows of a tile, groups)
+    """
+    width, groups = gathered.shape[1], gathered_scales.shape[1]
+    longest = 0
+    for place in range(blocks.shape[0]):
+        longest = max(longest, blocks[place, 0])
+    parts = -(-longest // unit)
+    for _ in range(units):
+        number = _take(following)  # type: ignore[call-arg, var-annotated]
+        if number >= parts * blocks.shape[0]:
+            return
+        block, begin = blocks[number // parts], number % parts * unit
+        end = min(begin + unit, block[0])
+        if begin >= end:
+            continue
+        selected = _array(block[4], 1, end, np.int64)[0]
+        stored = end if block[4] == 0 else selected[end - 1] + 1
+        codes = _array(block[2], stored, width, np.uint8)
+        scales = _array(block[3], stored, groups, np.float32)
+        if block[5] != 0 and planes.shape[0] > 0:
+            words = planes.shape[1] // _BITS * GROUP
+            signs = _array(block[5], -(-stored // GROUP), words, np.uint64)
+            sign_scales = _array(block[6], stored, 1, np.float32)
+            for start in range(begin, end, sums.shape[1]):
+                picked[0] += _scan_by_signs(
+                    signs, sign_scales, codes, scales, planes, shifts, leasts, queries, start,
+                    min(start + sums.shape[1], end), block[1], best, floors, values, ids, counts,
+                    spare, sums, rows,
+                )  # fmt: skip
+            continue
+        ahead = _BYTES_AHEAD if piece == step else step * width
+        for start in range(begin, end, step):
+            stop = min(start + piece, end)
+            some, own = codes[start:stop], scales[start:stop]
+            if block[4] != 0:
+                some, own = gathered[: stop - start], gathered_scales[: stop - start]
+                for place in range(stop - start):
+                    row = selected[start + place]
+                    for column in range(width):
+                        some[place, column] = codes[row, column]
+                    for column in range(groups):
+                        own[place, column] = scales[row, column]
+            _scan_codes(
+                some, ahead, own, queries, dims_4bit, block[1] + start, best, floors, values, ids,
+                counts, spare, sums, tile,
+            )  # fmt: skip
 
 
 @kernel
@@ -555,33 +637,56 @@ def gather(products, others, scales, first, best, floors, values, ids, counts): 
 
 
 @kernel
-def rescore_int8(codes, residual, scales, rows, owners, queries, similarities):  # type: ignore[no-untyped-def]
-    """Compute similarities of pairs of a row and a query from all bits.
+def _product(code, residual, query):  # type: ignore[no-untyped-def]
+    """Return the product of all bits of a row with a query, less the scale of the row."""
+    half, low, up = residual.shape[0], np.uint8(15), np.uint8(4)
+    first, second = query[:half], query[half:]
+    coarse, finer, middle = np.float32(0), np.float32(0), np.float32(0)
+    for place in range(code.shape[0]):
+        coarse += np.float32(code[place]) * query[place]
+        middle += query[place]
+    for place in range(half):
+        finer += np.float32(residual[place] & low) * first[place]
+        finer += np.float32(residual[place] >> up) * second[place]
+    return coarse + (finer - np.float32(7.5) * middle) / np.float32(16)
+
+
+@kernel
+def rescore_int8(shards, following, pairs, ids, queries, offsets, similarities):  # type: ignore[no-untyped-def]
+    """Compute similarities of queries and rows from all bits. Threads share the shards.
 
     Args:
-        codes: int8. # (rows of the shard, dimensions)
-        residual: uint8; four more bits, the first half of the dimensions in the low ones.
-            # (rows of the shard, dimensions / 2)
-        scales: float32. # (pairs,)
-        rows: int64 row of each pair. # (pairs,)
-        owners: int64 query of each pair. # (pairs,)
+        shards: int64; id of the first row, the first of its pairs and the next shard's, and the
+            addresses of codes, residual (four more bits, the first half of the dimensions in the
+            low ones) and scales. # (shards, 6)
+        following: int64 number of the shard that is next, counted up. # (1,)
+        pairs: int64 places in `ids`, in the order of ids. # (pairs,)
+        ids: int64. # (queries, candidates)
         queries: float32, rotated. # (queries, dimensions)
-        similarities: float32 output, without the queries' offsets. # (pairs,)
+        offsets: float32, added to a query's similarities. # (queries,)
+        similarities: float32 output. # (queries, candidates)
     """
-    half, last = residual.shape[1], rows.shape[0] - 1
-    low, up = np.uint8(15), np.uint8(4)
-    for pair in range(rows.shape[0]):
-        later = rows[min(pair + _PAIRS_AHEAD, last)]
-        fetch(codes.ctypes.data + later * codes.strides[0], codes.strides[0])  # type: ignore[call-arg]
-        fetch(residual.ctypes.data + later * half, half)
-        code, rest, query = codes[rows[pair]], residual[rows[pair]], queries[owners[pair]]
-        first, second = query[:half], query[half:]
-        coarse, finer, middle = np.float32(0), np.float32(0), np.float32(0)
-        for place in range(code.shape[0]):
-            coarse += np.float32(code[place]) * query[place]
-            middle += query[place]
-        for place in range(half):
-            finer += np.float32(rest[place] & low) * first[place]
-            finer += np.float32(rest[place] >> up) * second[place]
-        finer = (finer - np.float32(7.5) * middle) / np.float32(16)
-        similarities[pair] = (coarse + finer) * scales[pair]
+    width, candidates = queries.shape[1], ids.shape[1]
+    half = width // 2
+    while True:
+        number = _take(following)  # type: ignore[call-arg, var-annotated]
+        if number >= shards.shape[0]:
+            return
+        first, start, stop = shards[number, 0], shards[number, 1], shards[number, 2]
+        if start == stop:
+            continue
+        stored = ids[pairs[stop - 1] // candidates, pairs[stop - 1] % candidates] - first + 1
+        codes = _array(shards[number, 3], stored, width, np.int8)
+        residual = _array(shards[number, 4], stored, half, np.uint8)
+        scales = _array(shards[number, 5], stored, 1, np.float32)
+        for pair in range(start, stop):
+            later = pairs[min(pair + _PAIRS_AHEAD, stop - 1)]
+            row = ids[later // candidates, later % candidates] - first
+            fetch(codes.ctypes.data + row * width, width)
+            fetch(residual.ctypes.data + row * half, half)
+            fetch(scales.ctypes.data + 4 * row, 4)
+            owner, place = pairs[pair] // candidates, pairs[pair] % candidates
+            row = ids[owner, place] - first
+            similarities[owner, place] = offsets[owner] + scales[row, 0] * _product(
+                codes[row], residual[row], queries[owner]
+            )
