@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
@@ -31,6 +31,7 @@ TOKEN_BYTES, TOGETHER, TEXT_FIELDS = 4, 5, 6
 CODES = {torch.float32: (torch.float32, np.float32), torch.bfloat16: (torch.int16, np.uint16)}
 
 _attend_texts = Compiled("tilth.models.packed_kernels", "attend_texts")
+_move_heads = Compiled("tilth.models.packed_kernels", "move_heads")
 
 
 def codes(values: Tensor) -> NDArray[Any]:
@@ -92,6 +93,47 @@ def attend_texts(
 
     in_parts(work, len(texts))
     return out
+
+
+def move_heads(
+    tokens: Sequence[Tensor],
+    padded: Sequence[Tensor],
+    starts: NDArray[np.int64],
+    *,
+    to_padded: bool,
+    scale: float = 1.0,
+    tables: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
+) -> None:
+    """Copy the heads of tokens into padded batches of texts, or back.
+
+    Args:
+        tokens: strided matrices of one type. # each (tokens, heads, size), a multiple of WIDTH
+        padded: contiguous; padding becomes 0. # each (texts, heads, width, size)
+        starts: first token of each text, and the end. # (texts + 1,)
+        scale: factor of the first matrix.
+        tables: cosines and sines by which the first two matrices are rotated: halves of a head are
+            the pairs, the sines of the lower half are subtracted. # each (width, size)
+    """
+    heads, width, size = padded[0].shape[1:]
+    item, scales = tokens[0].itemsize, np.ones(len(tokens), np.float32)
+    scales[0] = scale
+    matrices = np.array(
+        [
+            (one.data_ptr(), other.data_ptr(), one.stride(0) * item, one.stride(1) * item)
+            for one, other in zip(tokens, padded, strict=True)
+        ]
+    )
+    like = np.empty(1, CODES[tokens[0].dtype][1])
+    empty = np.empty((width, 0), np.float32)
+    cosines, sines = tables or (empty, empty)
+
+    def work(some: slice, _: int) -> None:
+        _move_heads(
+            like, matrices, scales, 2 if tables else 0, starts[some.start : some.stop + 1],
+            some.start, cosines, sines, int(to_padded), np.zeros((2 * heads, size), np.float32),
+        )  # fmt: skip
+
+    in_parts(work, len(starts) - 1)
 
 
 def rounded_up(count: int) -> int:

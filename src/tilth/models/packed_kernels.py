@@ -219,3 +219,60 @@ def attend_texts(queries, starts, texts, is_causal, scale, wide, tall, out):  # 
                     place = sums + 4 * column
                     _block(weights, step, held + 4 * column, size, most, place, size)
                 _write(kind, item, sums, rows, size, target + query * token, token)
+
+
+@kernel
+def move_heads(like, matrices, scales, rotated, starts, first, cosines, sines, to_padded, rows):  # type: ignore[no-untyped-def]
+    """Copy the heads of tokens into padded batches of texts, or back; rotate some.
+
+    Args:
+        like: an array of the matrices' type.
+        matrices: int64; the addresses of tokens, (tokens, heads, size), and of the padded batch,
+            (texts, heads, width, size), and the bytes from one token, and head of it, to the next.
+            # (matrices, 4)
+        scales: float32 factor of each matrix. # (matrices,)
+        rotated: how many of the first matrices are rotated.
+        starts: int64 first token of each text, and the end. # (texts + 1,)
+        first: number of the first text in the padded batch.
+        cosines, sines: float32 tables of a text's tokens; the sines of the lower half are
+            subtracted. # (width, size)
+        to_padded: whether to copy into the padded batches, or the tokens.
+        rows: float32, overwritten; the last `heads` rows are 0. # (2 * heads, size)
+    """
+    kind, item = like[0], like.itemsize
+    heads, size, width = rows.shape[0] // 2, rows.shape[1], cosines.shape[0]
+    half, head = size // 2, width * size * item
+    zeros = rows.ctypes.data + 4 * heads * size
+    for text in range(len(starts) - 1):
+        count = starts[text + 1] - starts[text]
+        for number in range(len(matrices)):
+            matrix, scale = matrices[number], scales[number]
+            for place in range(width):
+                token = matrix[0] + (starts[text] + place) * matrix[2]
+                padded = matrix[1] + (first + text) * heads * head + place * size * item
+                if place >= count:
+                    if not to_padded:
+                        break
+                    _write(kind, item, zeros, heads, size, padded, head)
+                    continue
+                if to_padded:
+                    _read(kind, item, token, matrix[3], heads, size, rows.ctypes.data)
+                else:
+                    _read(kind, item, padded, head, heads, size, rows.ctypes.data)
+                if number < rotated:
+                    for row in range(heads):
+                        for column in range(half):
+                            one, other = rows[row, column], rows[row, column + half]
+                            turned = one * cosines[place, column] - other * sines[place, column]
+                            rows[row, column] = turned * scale
+                            turned = other * cosines[place, column + half]
+                            turned += one * sines[place, column + half]
+                            rows[row, column + half] = turned * scale
+                elif scale != 1:
+                    for row in range(heads):
+                        for column in range(size):
+                            rows[row, column] *= scale
+                if to_padded:
+                    _write(kind, item, rows.ctypes.data, heads, size, padded, head)
+                else:
+                    _write(kind, item, rows.ctypes.data, heads, size, token, matrix[3])

@@ -50,7 +50,9 @@ class ProcessorLayers(TorchFunctionMode):
     ) -> Tensor:
         """Return torch's attention; tensors are (texts, heads, tokens, size)."""
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        scores = (query * scale) @ key.transpose(-1, -2)  # (texts, heads, tokens, tokens)
+        scores = (query if scale == 1 else query * scale) @ key.transpose(
+            -1, -2
+        )  # (texts, heads, tokens, tokens)
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             scores = scores.masked_fill(~attn_mask, torch.finfo(scores.dtype).min)
         elif attn_mask is not None:

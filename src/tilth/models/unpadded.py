@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,11 +21,7 @@ from torch.autograd import Function
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from tilth.models.kernel_arrays import (
-    CODES,
-    WIDTH,
-    attend_texts,
-)
+from tilth.models.kernel_arrays import CODES, WIDTH, attend_texts, move_heads
 
 _NAME, _KIND = "tilth_unpadded", "_attn_implementation"
 _KINDS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
@@ -32,6 +30,8 @@ _MODERN = "ModernBertModel"
 # Tokens are padded to a multiple: for each number of them, a library prepares its products anew.
 # Training prepares three for each: there it is about a sixteenth of the tokens, at most 128.
 _MULTIPLE, _TRAINING_MULTIPLE = 32, 128
+_Tables: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
+_ROTATED_LATER = None, None
 _FULL = 0.9  # in training, batches of more tokens than this share stay as they are
 
 
@@ -51,6 +51,7 @@ class _Packing:
         self.indices = torch.empty(0, dtype=torch.int64)  # of tokens in the padded batch
         self.spare = 0  # tokens of no text
         self.is_packed = True
+        self.tables: _Tables | None = None  # of rotary embeddings that are still to be applied
         self.starts: NDArray[np.int64] = np.zeros(1, np.int64)  # (texts + 1,)
         self.counts: NDArray[np.int64] = np.zeros(0, np.int64)  # (texts,)
 
@@ -72,10 +73,14 @@ class _Packing:
                 states = self._gather(states.flatten(0, 1))[None]
         if not self.is_packed:
             return args, {**kwargs, "attention": self}
-        tables = tuple(  # of rotary embeddings, each (1, width, size)
-            self._gather(table.expand(*self.shape, -1).flatten(0, 1))[None]
-            for table in kwargs["position_embeddings"]
-        )
+        tables = kwargs["position_embeddings"]  # of rotary embeddings, each (1, width, size)
+        if torch.is_grad_enabled():  # they are rotated with the copies of the tokens' heads
+            cosines, sines = (table[0].float().numpy() for table in tables)
+            self.tables, tables = (cosines, sines), _ROTATED_LATER
+        else:
+            tables = tuple(
+                self._gather(table.expand(*self.shape, -1).flatten(0, 1))[None] for table in tables
+            )
         more = {"attention_mask": None, "position_embeddings": tables, "attention": self}
         return (states,), {**kwargs, **more}
 
@@ -119,9 +124,13 @@ class _Packing:
         Args:
             window: a token attends to those that are nearer than this many tokens.
         """
-        query, key, value = (self._pad(one).transpose(1, 2) for one in (query, key, value))
-        found = self.attend_masked(query, key, value, scale, dropout=dropout, window=window)
-        return self._gather(found.flatten(0, 1))
+        layout = _Layout(self.starts, self.shape[1], len(query))
+        tables, self.tables = self.tables, None
+        padded = _SpreadHeads.apply(layout, scale, tables, query, key, value)  # type: ignore[no-untyped-call]
+        query, key, value = padded
+        found = self.attend_masked(query, key, value, 1.0, dropout=dropout, window=window)
+        tokens: Tensor = _GatherHeads.apply(layout, found.transpose(1, 2))  # type: ignore[no-untyped-call]
+        return tokens
 
     def attend_masked(
         self, query: Tensor, key: Tensor, value: Tensor, scale: float, *, dropout: float,
@@ -198,6 +207,83 @@ class _Spread(Function):
         return _gather(gradients[0], ctx.indices, ctx.spare), None, None
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the tokens of a batch are: first ones of texts and the end, width, number of all."""
+
+    starts: NDArray[np.int64]
+    width: int
+    tokens: int
+
+    def padded_like(self, tokens: Tensor) -> Tensor:
+        """Return room for tokens, (tokens, heads, size), as (texts, heads, width, size)."""
+        return tokens.new_empty(len(self.starts) - 1, tokens.shape[1], self.width, tokens.shape[2])
+
+    def tokens_like(self, padded: Tensor) -> Tensor:
+        """Return room for a padded batch's tokens; those of no text are 0."""
+        found = padded.new_empty(self.tokens, padded.shape[1], padded.shape[3])
+        found[self.starts[-1] :] = 0
+        return found
+
+
+class _SpreadHeads(Function):
+    """Rotates queries and keys, scales queries, and pads queries, keys and values."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, layout: _Layout, scale: float, tables: _Tables | None, *tokens: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.layout, ctx.scale, ctx.tables = layout, scale, tables
+        padded = tuple(layout.padded_like(one) for one in tokens)
+        move_heads(tokens, padded, layout.starts, to_padded=True, scale=scale, tables=tables)
+        return padded
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        padded = [one.contiguous() for one in gradients]
+        tokens, tables = [ctx.layout.tokens_like(one) for one in padded], None
+        if ctx.tables is not None:  # a rotation back
+            cosines, sines = ctx.tables
+            tables = cosines, -np.roll(sines, sines.shape[1] // 2, axis=1)
+        move_heads(
+            tokens, padded, ctx.layout.starts, to_padded=False, scale=ctx.scale, tables=tables
+        )
+        return None, None, None, *tokens
+
+
+class _GatherHeads(Function):
+    """Takes the padding out of the output of attention."""
+
+    @staticmethod
+    def forward(ctx: Any, layout: _Layout, padded: Tensor) -> Tensor:
+        ctx.layout = layout
+        tokens = layout.tokens_like(padded)
+        move_heads([tokens], [padded.contiguous()], layout.starts, to_padded=False)
+        return tokens
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
+        tokens = gradients[0]
+        padded = ctx.layout.padded_like(tokens)
+        move_heads([tokens], [padded], ctx.layout.starts, to_padded=True)
+        return None, padded
+
+
+@cache
+def _let_rotation_wait() -> None:
+    """Let ModernBERT leave queries and keys as they are where it is given no rotary tables."""
+    from transformers.models.modernbert import modeling_modernbert as modern
+
+    rotate = modern.apply_rotary_pos_emb
+
+    def rotate_or_wait(
+        query: Tensor, key: Tensor, cosines: Tensor | None, sines: Tensor | None, **how: Any
+    ) -> Any:
+        return (query, key) if cosines is None else rotate(query, key, cosines, sines, **how)
+
+    modern.apply_rotary_pos_emb = rotate_or_wait
+
+
 def _attend(
     module: Any,  # noqa: ARG001 - each layer attends alike
     query: Tensor,
@@ -255,6 +341,7 @@ def unpadded(model: Any, *, first_only: bool = False) -> Iterator[None]:
                     for layer in encoder.layers
                 ]
                 hooks.append(encoder.final_norm.register_forward_hook(packing.unpack_states))
+                _let_rotation_wait()
             else:
                 hooks = [
                     encoder.register_forward_pre_hook(packing.pack, with_kwargs=True),
