@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
 
-from tilth.models.processor_training import ProcessorLayers
+from tilth.models.processor_training import ProcessorLayers, _kept
 
 
 @pytest.mark.parametrize(("tokens", "is_fused"), [(128, False), (129, True)])
@@ -25,6 +25,38 @@ def test_attention_of_short_texts_is_not_fused_and_gives_the_same(
     assert any("flash" in call.key for call in calls.key_averages()) == is_fused
 
 
+@pytest.mark.parametrize("kind", ["bool", "added", "none"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_gradients_of_attention_are_torchs(p: float, dtype: torch.dtype, kind: str) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(4, 2, 3, 20, 8)
+    masks = {"bool": torch.rand(2, 1, 1, 20) < 0.7, "added": torch.randn(1, 3, 20, 20)}
+    found = []
+    for is_ours in (True, False):
+        torch.manual_seed(1)
+        query, key, value, weights = (one.to(dtype).requires_grad_() for one in inputs.clone())
+        mask = masks.get(kind)
+        if kind == "added":
+            mask = masks[kind].to(dtype).requires_grad_()
+        if is_ours:
+            with ProcessorLayers():
+                out = scaled_dot_product_attention(query, key, value, mask, p)
+        else:
+            kept = _kept((2, 3, 20, 20), dtype, p) if p else 1
+            scores = query @ key.mT / 8**0.5
+            if kind == "bool":
+                scores = scores.masked_fill(~masks[kind], -torch.inf)
+            elif mask is not None:
+                scores = scores + mask
+            out = (scores.softmax(-1) * kept) @ value
+        (out * weights).sum().backward()
+        of_mask = [mask.grad] if kind == "added" and mask is not None else []
+        found.append([out.detach(), query.grad, key.grad, value.grad, *of_mask])
+    rtol, atol = (1e-4, 1e-5) if dtype == torch.float32 else (0.05, 0.05)
+    torch.testing.assert_close(found[0], found[1], rtol=rtol, atol=atol)
+
+
 @pytest.mark.parametrize("p", [0.1, 0.5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_dropout_keeps_its_share_and_the_mean(dtype: torch.dtype, p: float) -> None:
@@ -39,6 +71,7 @@ def test_dropout_keeps_its_share_and_the_mean(dtype: torch.dtype, p: float) -> N
     both = (kept & (other != 0)).double().mean().item()
     assert both == pytest.approx((1 - p) ** 2, abs=0.003)  # the masks are independent
     found.float().sum().backward()
+    assert found.double().mean().item() == pytest.approx(1, abs=0.004)
     assert torch.equal(values.grad, found.detach())  # type: ignore[arg-type]
 
 

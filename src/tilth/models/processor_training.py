@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 _SHORT = 128  # tokens
 _WORD = 16  # random bits that decide on one value
-_ONE = {torch.bfloat16: np.uint16(0x3F80), torch.float32: np.uint32(0x3F800000)}  # bits of 1.0
+_NUMBERS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
 
 
 class ProcessorLayers(TorchFunctionMode):
@@ -50,42 +52,81 @@ class ProcessorLayers(TorchFunctionMode):
     ) -> Tensor:
         """Return torch's attention; tensors are (texts, heads, tokens, size)."""
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        scores = (query if scale == 1 else query * scale) @ key.transpose(
-            -1, -2
-        )  # (texts, heads, tokens, tokens)
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(~attn_mask, torch.finfo(scores.dtype).min)
-        elif attn_mask is not None:
-            scores = scores + attn_mask
-        weights = torch.softmax(scores, -1).to(scores.dtype)
-        return self._drop(weights, dropout_p) @ value
+        query = query if scale == 1 else query * scale
+        if torch.is_autocast_enabled("cpu"):
+            dtype = torch.get_autocast_dtype("cpu")
+            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+        kept = None
+        if dropout_p > 0:
+            shape = (*query.shape[:-1], key.shape[-2])
+            kept = _kept(shape, query.dtype, dropout_p)
+        found: Tensor = _Attention.apply(query, key, value, attn_mask, kept)  # type: ignore[no-untyped-call]
+        return found
 
     def _drop(
         self, values: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
         """Return torch's dropout of values."""
-        if not (training and 0 < p < 1 and values.dtype in _ONE and values.device.type == "cpu"):
+        if not (
+            training and 0 < p < 1 and values.dtype in _NUMBERS and values.device.type == "cpu"
+        ):
             return dropout(values, p, training, inplace)
-        seed = torch.empty((), dtype=torch.int64).random_()
-        found: Tensor = _Dropout.apply(values, p, int(seed))  # type: ignore[no-untyped-call]
+        found: Tensor = _Dropout.apply(values, _kept(values.shape, values.dtype, p))  # type: ignore[no-untyped-call]
         return found
+
+
+def _kept(shape: Sequence[int], dtype: torch.dtype, p: float) -> Tensor:
+    """Return factors of values: 0 with probability `p`, else 1 / (1 - p); their mean is 1.
+
+    What rounding adds to the factor, the probability makes up for.
+    """
+    seed = int(torch.empty((), dtype=torch.int64).random_())
+    count = math.prod(shape)
+    bits = np.random.SFC64(seed).random_raw(-(-count * _WORD // 64)).view(np.uint16)[:count]
+    factor = torch.tensor([1 / (1 - p)], dtype=dtype)
+    as_number = factor.view(_NUMBERS[dtype]).numpy()
+    kept = (bits < round(2**_WORD / float(factor))).astype(as_number.dtype) * as_number
+    return torch.from_numpy(kept).view(dtype).view(*shape)
 
 
 class _Dropout(Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, p: float, seed: int) -> Tensor:
-        """Return values, each set to 0 with probability `p` (within 2^-17), else 1 / (1 - p)."""
-        count = values.numel()
-        bits = np.random.SFC64(seed).random_raw(-(-count * _WORD // 64)).view(np.uint16)[:count]
-        one = _ONE[values.dtype]
-        ones = (bits < round((1 - p) * 2**_WORD)).astype(one.dtype) * one
-        kept = torch.from_numpy(ones).view(values.dtype).view(values.shape)
+    def forward(ctx: Any, values: Tensor, kept: Tensor) -> Tensor:
         ctx.save_for_backward(kept)
-        ctx.scale = 1 / (1 - p)
-        return (values * kept).mul_(ctx.scale)
+        return values * kept
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient of the values that were kept."""
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (kept,) = ctx.saved_tensors
-        return (gradients[0] * kept).mul_(ctx.scale), None, None
+        return gradients[0] * kept, None
+
+
+class _Attention(Function):
+    """Attention of scaled queries in plain products, (texts, heads, tokens, size)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
+        kept: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        with torch.autocast("cpu", enabled=False):
+            weights = query @ key.mT  # (texts, heads, tokens, tokens)
+            if mask is not None and mask.dtype == torch.bool:
+                weights.masked_fill_(~mask, torch.finfo(weights.dtype).min)
+            elif mask is not None:
+                weights += mask
+            torch.softmax(weights, -1, out=weights)
+            ctx.mask_shape = None if mask is None else mask.shape
+            ctx.save_for_backward(query, key, value, weights, kept)
+            return (weights if kept is None else weights * kept) @ value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, weights, kept = ctx.saved_tensors
+        used = weights if kept is None else weights * kept
+        of_weights = gradients[0] @ value.mT
+        if kept is not None:
+            of_weights *= kept
+        of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+        of_mask = of_scores.sum_to_size(ctx.mask_shape) if ctx.needs_input_grad[3] else None
+        return of_scores @ key, of_scores.mT @ query, used.mT @ gradients[0], of_mask, None
