@@ -513,8 +513,10 @@ def test_a_run_leaves_a_model_its_rows_and_a_page(place: Path, base: str) -> Non
     for one in found["shares"]:
         assert (one["cost"] is None) == (one["origin"] == LABELLED)
         assert f"- {one['origin']}: {one['share']:.0%}" in card
-    asked = [json.loads(line) for line in (out / "to_label.jsonl").read_text().splitlines()]
-    assert asked == found["to_label"]
+    asked = load_folder(out / "to_label")
+    assert asked["text"][:] == [row["text"] for row in found["to_label"]]
+    names = asked.features["label"].names
+    assert [names[one] for one in asked["label"]] == [row["predicted"] for row in found["to_label"]]
     assert len({row["text"] for row in asked}) == len(asked) == 50
     systems = [one["name"] for one in found["tested"]["systems"]]
     assert systems[0] == found["arm"]
@@ -909,7 +911,7 @@ def test_a_base_with_other_weights_is_refused(place: Path, monkeypatch: pytest.M
 
 Change = Callable[[Path], dict[str, Any]]
 BAD: list[tuple[Change, str]] = [
-    (lambda _: {"budget": "1s"}, "is too short: one way alone"),
+    (lambda _: {"budget": "1s"}, "is too short: the quickest way alone"),
     (lambda _: {"budget": "soon"}, "give a time such as"),
     (lambda _: {"budget": "0s"}, "give a time above 0"),
     (lambda _: {"train": None}, "neither labelled rows nor described labels"),

@@ -478,7 +478,7 @@ BAD: list[tuple[Change, str]] = [
     (lambda at: {"test": str(at / "train.jsonl")}, "every text of the test set"),
     (lambda at: {"raw": (str(write_lines(at / "one.txt", salads(1))),)}, "raw sentences are left"),
     (lambda at: {"raw": (str(at / "no-such"),)}, "no such file"),
-    (lambda _: {"budget": "1s"}, "is too short: one way alone"),
+    (lambda _: {"budget": "1s"}, "is too short: the quickest way alone"),
 ]  # fmt: skip
 
 

@@ -294,6 +294,7 @@ def _make(
         raise InputError(
             f"{path}: no sentence is left of {sum(dropped.values()):,}: "
             + ", ".join(f"{count:,} {reason}" for reason, count in dropped.most_common() if count)
+            + ": give other text, or other rules (see `tilth bank build --help`)"
         )
     return grown
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import takewhile
+from itertools import combinations, takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -182,3 +182,20 @@ def _similarities(rows: pa.Table) -> NDArray[np.float32]:
     first, second = ([indices[text] for text in texts] for texts in (one, two))
     cosines: NDArray[np.float32] = (vectors[first] * vectors[second]).sum(axis=1)
     return cosines  # (rows,)
+
+
+def warn_of_likes(encoder: Any, described: Mapping[str, str]) -> None:
+    """Warn of labels whose descriptions an encoder hardly tells apart.
+
+    Args:
+        described: by label; the first lines are compared.
+    """
+    firsts = [text.partition("\n")[0] for text in described.values()]
+    cosines = similarity_to_descriptions(encoder, firsts, firsts)
+    for (one, label), (two, other) in combinations(enumerate(described), 2):
+        if cosines[one, two] > TOO_ALIKE:
+            log.warning(
+                "the descriptions of %r and %r are alike (cosine %.2f): the encoder hardly tells "
+                "their texts apart; describe what differs, or train a classifier on labelled rows",
+                label, other, cosines[one, two],
+            )  # fmt: skip

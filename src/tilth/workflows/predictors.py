@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +20,9 @@ from tilth.evaluate.classify import answered, kind_of, named
 from tilth.evaluate.tag import best_tags
 from tilth.generation.label_fit import (
     ENCODER,
-    TOO_ALIKE,
     describe_labels,
     similarity_to_descriptions,
+    warn_of_likes,
 )
 from tilth.generation.task import is_task, load_task
 from tilth.metrics.scores import iob2, spans
@@ -128,8 +127,7 @@ def _described(name: str, encoder: TextEncoder, asked: Prediction) -> Predictor:
         raise InputError(f"task {name!r} {wrong}: give two or more labels of single texts")
     described = describe_labels(task)
     labels, descriptions = list(described), list(described.values())
-    firsts = [text.partition("\n")[0] for text in descriptions]
-    _warn_of_likes(labels, similarity_to_descriptions(encoder.model, firsts, firsts))
+    warn_of_likes(encoder.model, described)
 
     def label(texts: list[Any], progress: Progress) -> pa.Table:
         parts = []
@@ -152,16 +150,6 @@ def _described(name: str, encoder: TextEncoder, asked: Prediction) -> Predictor:
     about = repr((encoder.fingerprint, list(described.items())))
     digest = blake2b(about.encode(), digest_size=8).hexdigest()
     return Predictor("described", name, digest, adds, 1, label)
-
-
-def _warn_of_likes(labels: Sequence[str], cosines: NDArray[np.float32]) -> None:
-    for one, two in combinations(range(len(labels)), 2):
-        if cosines[one, two] > TOO_ALIKE:
-            log.warning(
-                "the descriptions of %r and %r are alike (cosine %.2f): the encoder hardly tells "
-                "their texts apart; describe what differs, or train a classifier",
-                labels[one], labels[two], cosines[one, two],
-            )  # fmt: skip
 
 
 def _classify(

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 LABELLED_EPOCHS = 4.0
 _PAIRS_EACH = 8  # of a generated set: three labels, two texts each, and sampled ones
+_FEWEST_STEPS = 8  # of a pass over rows: batches of few rows are small
 _NEVER = 10_000_000  # steps between checkpoints: none
 
 
@@ -106,6 +107,7 @@ class EncoderTrainer:
 def fit(encoder: SentenceTransformer, source: str, rows: Dataset, base: str, seed: int) -> None:
     """Train an encoder in place on the rows of a source."""
     objective, how = _objective(source)
+    how["batch"] = min(how["batch"], max(len(rows) // _FEWEST_STEPS, 2))
     settings = Training(evaluate_every=_NEVER, seed=seed, **how).for_base(base)
     training = EncoderTraining("grow", base, settings, objective)
     none = rows.select([])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tilth.data.hashing import hash_of
 from tilth.errors import InputError
 from tilth.evaluate.classify import classify_scores
+from tilth.generation.label_fit import warn_of_likes
 from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import (
     Classifier,
@@ -26,15 +26,21 @@ from tilth.models.trainer import settings_of
 from tilth.storage import as_path
 from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
-from tilth.workflows.grow.arms import Arm, Bases, Trainer, arms_of, headed
+from tilth.workflows.grow.arms import PLAIN, Arm, Bases, Trainer, arms_of, headed
 from tilth.workflows.grow.grow_encoder import (
     GrowingEncoder,
     plan_encoder,
     read_encoder_growth,
 )
 from tilth.workflows.grow.growing import Given, Growing, Kept, open_run
-from tilth.workflows.grow.notes import better_on_test, more_labels, raw_warnings, simpler_ways
-from tilth.workflows.grow.outputs import TO_LABEL, to_label, write_rows
+from tilth.workflows.grow.notes import (
+    better_on_test,
+    few_rows,
+    more_labels,
+    raw_warnings,
+    simpler_ways,
+)
+from tilth.workflows.grow.outputs import TO_LABEL, to_label, write_rows, write_to_label
 from tilth.workflows.grow.plan import Plan, make_plan
 from tilth.workflows.grow.search import Search
 from tilth.workflows.grow.settings import SIMILARITY, GrowSources, Growth, check_growth
@@ -78,7 +84,7 @@ def grow(
 
     Args:
         out: the run folder: `model` (a transformers classifier, or an encoder), `dataset` (its
-            training rows with their origins), `to_label.jsonl` (of a classifier), `results.json`
+            training rows with their origins), `to_label` (of a classifier), `results.json`
             and `report.html`.
         train: labelled texts, for similarity graded pairs: a file, a folder or a hub data set.
         raw: a bank, or files and folders of raw text.
@@ -196,6 +202,9 @@ class _GrowingClassifier(Growing):
 
     def prepare(self) -> None:
         """Build the bank, plan, and make what all folds share; record the seconds."""
+        if self.task.task is not None:
+            described = zip(self.task.labels, self.task.descriptions, strict=True)
+            warn_of_likes(self.sources.encoder, dict(described))
         self._timed(BANK, lambda: self.bank)
         self._warn_dropped()
         if PARAPHRASED in self.plan.sources:
@@ -220,7 +229,8 @@ class _GrowingClassifier(Growing):
             self.trainer.forget()
             write_rows(self.run, grown, arm, self.given.sources)
 
-        return save, Kept(arm.name, dict(Counter(grown.rows.origin)), grown.times)
+        origins = dict(Counter(grown.rows.origin))
+        return save, Kept(arm.name, origins, grown.times, labels=grown.rows.counts())
 
     def _finish(self, results: dict[str, Any], bootstrap: int) -> None:
         model = load_classifier(str(self.run.path), device=self.device)
@@ -230,24 +240,24 @@ class _GrowingClassifier(Growing):
             results["notes"] += better_on_test(results["tested"])
         if self.bank is not None:
             rows = to_label(self.bank, model, self.task, self.sources, self.whole)
-            lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-            self.run.write_file(TO_LABEL, "".join(f"{line}\n" for line in lines))
+            write_to_label(self.run, rows, model.labels)
             results["to_label"] = rows
 
     def _test(self, model: Classifier, best: Arm, bootstrap: int) -> dict[str, Any]:
-        """Measure the model on the test set beside fine-tuning alone and the baselines."""
+        """Measure the model on the test set beside the reference, fine-tuning and the baselines."""
         sources = self.given.sources
         assert sources.test is not None
         systems = [System(best.name, model, self.trainer.base_of(best))]
         if len(self.task.rows):
-            if best != (reference := self.search.reference):
-                alone = self.trainer.train(reference, self.whole).classifier
+            names = dict.fromkeys((self.search.reference.name, PLAIN))
+            for arm in (one for one in self.arms if one.name in names and one != best):
+                alone = self.trainer.train(arm, self.whole).classifier
                 assert alone is not None
-                systems.append(System(reference.name, alone(), self.trainer.base_of(reference)))
+                systems.append(System(arm.name, alone(), self.trainer.base_of(arm)))
             simple = baselines.baselines(
                 self.task.rows, encoder=self.given.encoder, device=self.device
             )
-            systems += [one for one in simple if one.name not in (best.name, reference.name)]
+            systems += [one for one in simple if one.name not in {best.name, *names}]
         how = EvaluateSettings(
             bootstrap=bootstrap, seed=self.settings.seed, text=sources.text, label=sources.label
         )
@@ -266,7 +276,7 @@ class _GrowingClassifier(Growing):
         return found
 
     def _notes(self, best: Arm) -> list[str]:
-        said = raw_warnings(self.run.resolved.get("domain"))
+        said = raw_warnings(self.run.resolved.get("domain")) + few_rows(self.kept.labels)
         if not self.folds:
             return [
                 *said,

@@ -27,7 +27,7 @@ from tilth.workflows.grow.encoder_trainer import (
     fit,
 )
 from tilth.workflows.grow.growing import Given, Growing, Kept
-from tilth.workflows.grow.notes import better_on_test, encoder_notes
+from tilth.workflows.grow.notes import better_on_test, encoder_notes, raw_warnings
 from tilth.workflows.grow.outputs import DATASET, write_pairs
 from tilth.workflows.grow.pair_sources import (
     FEWEST_MADE,
@@ -52,7 +52,7 @@ from tilth.workflows.grow.similarity import (
     pair_folds,
     read_similarity,
 )
-from tilth.workflows.grow.task import BANK, open_raw
+from tilth.workflows.grow.task import BANK, foreign_share, open_raw
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +101,8 @@ class GrowingEncoder(Growing):
         """Build the bank, plan, and make what all folds share; record the seconds."""
         self._timed(BANK, lambda: self.bank)
         if self.bank is not None:
+            for line in raw_warnings({"foreign": foreign_share(self.bank), "far": False}):
+                log.warning("%s", line)
             self.sources.sentences(1)  # too little raw text is refused before it is planned with
         self._warn_dropped()
         near = [NEAR] if any(NEAR in arm.sources for arm in self.arms) else []

@@ -46,12 +46,16 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The model that a run holds: its arm, its rows by origin, seconds of all such trainings."""
+    """The model that a run holds: its arm, its rows by origin, seconds of all such trainings.
+
+    `labels`: its rows by label, of a classifier.
+    """
 
     arm: str = ""
     origins: Mapping[str, int] | None = None
     times: int = 1
     seconds: float = 0.0
+    labels: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +210,8 @@ class Growing(ABC):
         self.search.quiet, self.search.spent_before = quiet, self.spent()
         if self.folds:
             ended = _WHY[self.search.go()]
+            if ended == _WHY[FINISHED] and self._untried_arms():
+                ended += ", but for ways that would exceed the budget"
             best = self.search.best() or self.search.first
             while best.sources and self.search.ablate(best):
                 best = self.search.best() or best
@@ -251,15 +257,20 @@ class Growing(ABC):
                 f"Not tried, as the texts take too much of the budget to make: {', '.join(dear)}. "
                 "Another run with a larger --budget would try it."
             )
-        untried = [
-            arm.name for arm in search.usable if len(arm.sources) < 2 and arm not in measured
-        ]
-        if self.folds and ended and untried:
+        if self.folds and ended and (untried := self._untried_arms()):
             found["notes"].append(
                 f"Not tried, as the budget is too short: {', '.join(untried)}. A larger --budget "
                 "goes on from here."
             )
         return found
+
+    def _untried_arms(self) -> list[str]:
+        """Return the arms but mixtures that were not measured."""
+        return [
+            arm.name
+            for arm in self.search.usable
+            if len(arm.sources) < 2 and not self.search.done(arm)
+        ]
 
     def _shares(self, best: Arm) -> list[dict[str, Any]]:
         """Return each origin's share of the kept model's rows, and what leaving it out costs."""

@@ -11,6 +11,7 @@ from tilth.report.systems import figure_cell, figure_words, figures_of
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.search import Search
 
+_FEW = 2  # rows of a label, below which a model cannot know it
 _FOREIGN = 0.5  # of raw sentences, from which on their language is warned of
 
 
@@ -91,6 +92,18 @@ def more_labels(search: Search) -> list[str]:
     if gain.low is not None and gain.low > 0:
         return [said + "more labels are likely to help."]
     return [said + "whether more labels would help is not sure."]
+
+
+def few_rows(labels: Mapping[str, int] | None) -> list[str]:
+    """Return which labels a classifier has no or few training rows of."""
+    few = {label: count for label, count in (labels or {}).items() if count < _FEW}
+    if not few:
+        return []
+    said = ", ".join(f"{label!r} {count or 'none'}" for label, count in few.items())
+    return [
+        f"Few training rows of a label: {said}. The model hardly knows such labels: give labelled "
+        "rows or raw text that hold them."
+    ]
 
 
 def raw_warnings(near: Mapping[str, Any] | None) -> list[str]:

@@ -28,7 +28,7 @@ from tilth.workflows.grow.task import Fold, GrowTask
 if TYPE_CHECKING:
     from datasets import Dataset
 
-DATASET, TO_LABEL = "dataset", "to_label.jsonl"
+DATASET, TO_LABEL = "dataset", "to_label"
 CARD = "README.md"
 _SHARES = "\n## Shares in training\n\n"
 _SHOWN = 50  # sentences to label next
@@ -63,6 +63,37 @@ def to_label(
          "confidence": round(float(given[place].max()), 3)}
         for place in order[chosen].tolist()
     ]  # fmt: skip
+
+
+def write_to_label(run: Run, rows: Sequence[Mapping[str, Any]], labels: list[str]) -> None:
+    """Write the sentences to label as a data set, for `tilth view`; labels are the predicted."""
+    from datasets import ClassLabel, Features, Value
+
+    names = {label: place for place, label in enumerate(labels)}
+    predicted = [names[row["predicted"]] for row in rows]
+    table = pa.table({
+        "text": [row["text"] for row in rows], "label": pa.array(predicted, pa.int64()),
+        "confidence": [row["confidence"] for row in rows],
+    })  # fmt: skip
+    features = Features({
+        "text": Value("string"), "label": ClassLabel(names=labels), "confidence": Value("float32"),
+    })  # fmt: skip
+    card = Card(
+        title=f"Sentences to label next, of {run.path.name}",
+        summary=(
+            f"{len(rows)} raw sentences that the classifier is least sure of, unlike one another, "
+            "with its labels: correct them, for example in `tilth view`, and train with them."
+        ),
+        command=run.command,
+        settings=run.settings,
+        seed=int(run.settings["seed"]),
+        counts={"train": Counter(row["predicted"] for row in rows)},
+        task_categories=["text-classification"],
+        texts="raw sentences",
+    )
+    with DatasetWriter(run.path / TO_LABEL, {"default": features}) as writer:
+        writer.write(table)
+        writer.write_card(card)
 
 
 def _unlike(vectors: Any, count: int) -> list[int]:
@@ -103,7 +134,7 @@ def write_rows(run: Run, grown: Grown, arm: Arm, given: GrowSources) -> None:
         counts={"train": Counter(rows.labels[label] for label in labels.tolist())},
         task_categories=["text-classification"],
         texts="labelled rows, and what the origins below say",
-        extra=[("Training", f"Labelled rows were repeated {grown.times} times.")],
+        extra=[("Training", f"Labelled rows count {grown.times}-fold.")] if grown.times > 1 else [],
     )  # fmt: skip
 
 

@@ -89,8 +89,7 @@ def make_plan(
         saved = [arm for arm in usable if arm.is_saved and arm.name != SETFIT]
         if not saved:
             raise InputError(_nothing_left(made, settings))
-        first = next((arm for arm in saved if arm.name == teacher.arm or arm.sources), saved[0])
-        least = sum(kept.values()) + cost(first) * (1 + bool(rungs))
+        least = sum(kept.values()) + min(map(cost, saved)) * (1 + bool(rungs))
         return Plan(
             base, why, speeds, kept, dropped, [(arm.name, cost(arm)) for arm in usable],
             rungs_of(usable, rungs, cost), least,
@@ -170,7 +169,7 @@ def too_short(plan: Plan, settings: Growth) -> str | None:
         return None
     minutes = math.ceil(1.2 * plan.least / 60)
     return (
-        f"budget {settings.budget} is too short: one way alone, with {plan.base}, takes about "
+        f"budget {settings.budget} is too short: the quickest way alone takes about "
         f"{duration_words(plan.least)} here: give --budget {minutes}m"
     )
 

@@ -67,6 +67,12 @@ class Extra:
         """Return rows of one source."""
         return cls(rows, [origin] * len(rows))
 
+    def counts(self) -> dict[str, int]:
+        """Return the number of rows of each label."""
+        likeliest = np.asarray(self.rows.targets).argmax(axis=1)
+        counts = np.bincount(likeliest, minlength=len(self.rows.labels))
+        return dict(zip(self.rows.labels, counts.tolist(), strict=True))
+
     def and_then(self, more: Extra) -> Extra:
         """Return the rows of both; of a text that both have, the first."""
         known = set(self.rows.texts)
@@ -143,7 +149,7 @@ class Sources(RowSources):
         return {}
 
     @cached_property
-    def _encoder(self) -> SentenceTransformer:
+    def encoder(self) -> SentenceTransformer:
         """What compares texts with descriptions: the base, if it is saved as a sentence encoder."""
         base = self.settings.base
         if base is None or saved_pooling(base) is None:
@@ -241,7 +247,7 @@ class Sources(RowSources):
     def _similarities(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the cosine of each text to each label's descriptions, encoding it once."""
         new = [text for text in dict.fromkeys(texts) if text not in self._cosines]
-        found = similarity_to_descriptions(self._encoder, new, self.task.descriptions)
+        found = similarity_to_descriptions(self.encoder, new, self.task.descriptions)
         self._cosines.update(zip(new, found, strict=True))
         return np.stack([self._cosines[text] for text in texts])  # (texts, labels)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,8 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
     for name in others:
         place = getattr(sources, name)
         if place is not None:
-            found = labeled_examples(_single(named, place, name), labels)
+            where = partial("{}: row {} (rows count from 0)".format, place)
+            found = labeled_examples(_single(named, place, name), labels, where=where)
             check_disjoint(name, place, found.texts, *(
                 (other, str(where), rows.texts) for other, where, rows in known
             ))  # fmt: skip
@@ -284,9 +286,7 @@ def domain_similarity(bank: Bank, task: GrowTask) -> dict[str, float | bool]:
         `far`: whether the former is much lower; `foreign`: share of raw sentences that the bank
         left out as of another language.
     """
-    dropped = bank.manifest.dropped
-    found = len(bank) + sum(dropped.values())
-    about: dict[str, float | bool] = {"far": False, "foreign": dropped.get(LANGUAGE, 0) / found}
+    about: dict[str, float | bool] = {"far": False, "foreign": foreign_share(bank)}
     if not len(task.rows):
         lines = [line for text in task.descriptions for line in text.split("\n")]
         return about | {"raw": _nearest(bank, lines, task.held_out)}
@@ -297,6 +297,12 @@ def domain_similarity(bank: Bank, task: GrowTask) -> dict[str, float | bool]:
     own = float(np.median(cosines.max(axis=1)))
     raw = _nearest(bank, texts, task.held_out)
     return about | {"raw": raw, "own": own, "far": len(texts) >= _FEWEST and raw - own < _FAR}
+
+
+def foreign_share(bank: Bank) -> float:
+    """Return the share of raw sentences that a bank left out as of another language."""
+    dropped = bank.manifest.dropped
+    return dropped.get(LANGUAGE, 0) / (len(bank) + sum(dropped.values()))
 
 
 def _nearest(bank: Bank, texts: Sequence[str], without: Mapping[str, Sequence[str]]) -> float:
