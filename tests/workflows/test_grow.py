@@ -426,6 +426,22 @@ def test_raw_text_of_another_language_or_domain_is_told(
     assert ("of another language than" in said) == bool(foreign)
 
 
+def test_labels_that_a_model_has_no_rows_of_are_named() -> None:
+    assert notes.few_rows(None) == notes.few_rows({"a": 2, "b": 90}) == []
+    (said,) = notes.few_rows({"a": 1, "b": 90, "c": 0})
+    assert said.startswith("Few training rows of a label: 'a' 1, 'c' none.")
+
+
+def test_descriptions_that_are_alike_are_told(
+    place: Path, base: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    same = place / "same.yaml"
+    same.write_text("task_name: t\nlabels:\n  one: a sea\n  two: a sea\n")
+    with caplog.at_level("WARNING"):
+        run_grow(place, base, train=None, test=None, labels=str(same))
+    assert "the descriptions of 'one' and 'two' are alike (cosine 1.00)" in caplog.text
+
+
 def test_better_systems_on_the_test_set_are_named() -> None:
     def lead(value: float, low: float, high: float) -> dict[str, Any]:
         return {"accuracy": {"value": value, "low": low, "high": high}}
@@ -924,6 +940,8 @@ BAD: list[tuple[Change, str]] = [
     (lambda at: {"train": rows_of(at, [{"text": "a", "label": "x"}] * 3)}, "nothing to learn"),
     (lambda at: {"train": rows_of(at, [*classed(6), {"text": "q", "label": "rare"}])},
      "label 'rare' has 1 row"),
+    (lambda at: {"test": rows_of(at, [{"text": "q", "label": "other"}])},
+     "other.jsonl: row 0 .*: label 'other' is none of"),
     (lambda at: {"train": rows_of(at, [{"text_a": "a", "text_b": "b", "label": "x"}])},
      "single texts with one class each"),
     (lambda at: {"test": str(at / "train.jsonl")}, "every text of the test set"),

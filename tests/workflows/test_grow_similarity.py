@@ -24,8 +24,8 @@ from tilth.models.encoder import load_encoder
 from tilth.runs import Run, RunMismatch
 from tilth.workflows.grow import grow as growing
 from tilth.workflows.grow.arms import Arm, Teacher
-from tilth.workflows.grow.encoder_trainer import EncoderSpeeds, EncoderTrainer
-from tilth.workflows.grow.pair_sources import PairSources, cosines_of
+from tilth.workflows.grow.encoder_trainer import EncoderSpeeds, EncoderTrainer, fit
+from tilth.workflows.grow.pair_sources import PairSources, cosines_of, training_rows
 from tilth.workflows.grow.search import SURE, Search
 from tilth.workflows.grow.settings import SIMILARITY, GrowSources, Growth
 from tilth.workflows.grow.similarity import (
@@ -275,6 +275,14 @@ def test_an_interrupted_run_leaves_the_best_so_far_and_ends_alike(
     place: Path, base: str, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     grown.check_resume(place, base, after, monkeypatch, task=SIMILARITY)
+
+
+@pytest.mark.parametrize("source", [REWRITTEN, PAIRS])
+def test_few_pairs_change_the_encoder(base: str, source: str) -> None:
+    encoder = load_encoder(base, device="cpu")
+    texts = salads(3)
+    fit(encoder, source, training_rows(texts, texts[::-1], [0.1, 0.5, 0.9]), base, seed=0)
+    assert not same_weights(encoder, load_encoder(base, device="cpu"))
 
 
 def test_nothing_surely_better_leaves_the_base_and_says_so(
