@@ -933,6 +933,8 @@ BAD: list[tuple[Change, str]] = [
     (lambda _: {"train": None}, "neither labelled rows nor described labels"),
     (lambda at: {"train": None, "raw": (), "labels": str(at / "labels.yaml")}, "there is no text"),
     (lambda _: {"model": "starter"}, "describe them with --labels"),
+    (lambda _: {"candidates": 3}, "are of a language model: name it with --model"),
+    (lambda _: {"system": "Be brief."}, "are of a language model: name it with --model"),
     (lambda at: {"model": "starter", "labels": str(at / "labels.yaml")},
      "knows only the instructions"),
     (lambda at: {"labels": lacking(at, "none")}, "label 'none' of .* is not described"),
@@ -1004,6 +1006,21 @@ def test_dear_sources_are_left_out(place: Path, monkeypatch: pytest.MonkeyPatch)
         assert (list(found.dropped), list(found.sources)) == (
             dropped, [] if dropped else ["paraphrased"],
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [Sources, PairSources])
+def test_what_writes_is_asked_as_the_settings_say(
+    kind: type[Any], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GenerateRequest, "__post_init__", lambda _: None)
+    monkeypatch.setattr(kind, "_lm", None)
+    monkeypatch.setattr(PairSources, "sentences", lambda *_: ["a"])
+    task = read_grow_task(GrowSources(labels=str(place / "labels.yaml")))
+    settings = Growth(model="m", candidates=3, system="Be brief.", seed=4)
+    sources = kind(task, None, settings, tmp_path, "cpu")
+    asked = (sources._request(1) if kind is PairSources else sources._request).settings
+    assert (asked.candidates, asked.system, asked.seed) == (3, "Be brief.", 4)
+    assert asked.per_input == (2 if kind is PairSources else 1)
 
 
 def test_a_budget_that_leaves_nothing_to_train_on_is_refused(

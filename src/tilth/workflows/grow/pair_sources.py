@@ -143,11 +143,10 @@ class PairSources(RowSources):
 
     def _request(self, count: int) -> GenerateRequest:
         from tilth.generation.generate import GenerateRequest
-        from tilth.generation.settings import GenerateSettings
         from tilth.generation.task import load_task
 
         return GenerateRequest(
-            load_task(PAIR_TASK), self._lm, GenerateSettings(seed=self.settings.seed),
+            load_task(PAIR_TASK), self._lm, self.settings.writing(),
             self.sentences(count), any_task=self.settings.any_task,
         )  # fmt: skip
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tilth.errors import InputError
+from tilth.generation.settings import CANDIDATES, GenerateSettings
 from tilth.generation.task import load_task, refuse_untrained
 from tilth.limits import SEED, TEXTS, Choice, Number, check_fields, whole
 from tilth.models.names import CLASSIFIER, ENCODER, check_name, known_instructions
@@ -70,6 +71,10 @@ class Growth:
     count: Annotated[
         int, TEXTS, "Texts of each described label that the language model writes."
     ] = 100
+    candidates: Annotated[
+        int, CANDIDATES, "Texts drawn for each that is written; the one that fits best is kept."
+    ] = 1
+    system: Annotated[str, "System prompt of a chat model that writes."] = ""
     any_task: Annotated[bool, "Let the starter write for a task that it was not trained on."] = (
         False
     )
@@ -100,12 +105,20 @@ class Growth:
             raise InputError(f"budget is {self.budget!r:.40}: give a time such as 10m, 60m or 2h")
         return float(found[1]) * _UNITS[found[2]]
 
+    def writing(self, **more: Any) -> GenerateSettings:
+        """Return the settings of what the language model writes."""
+        return GenerateSettings(
+            candidates=self.candidates, system=self.system, seed=self.seed, **more
+        )
+
 
 def check_growth(sources: GrowSources, settings: Growth, out: Path) -> None:
     """Refuse inputs that no way can learn from, or that `out` holds, before anything is loaded."""
     files = (sources.train, sources.labels, sources.validation, sources.test)
     refuse_inside(out, *files, *sources.raw, named=[settings.base, settings.model])
     is_similarity = settings.task == SIMILARITY
+    if settings.model is None and (settings.candidates > 1 or settings.system):
+        raise InputError("--candidates and --system are of a language model: name it with --model")
     if settings.base is not None:
         check_name(settings.base, ENCODER if is_similarity else CLASSIFIER)
     if is_similarity:

@@ -295,12 +295,12 @@ class Sources(RowSources):
     @cached_property
     def _request(self) -> GenerateRequest:
         from tilth.generation.generate import GenerateRequest
-        from tilth.generation.settings import GenerateSettings
 
         assert self.task.task is not None
+        settings = self.settings
         return GenerateRequest(
-            self.task.task, self._lm, GenerateSettings(per_input=1, seed=self.settings.seed),
-            count=self.settings.count, any_task=self.settings.any_task,
+            self.task.task, self._lm, settings.writing(per_input=1), count=settings.count,
+            any_task=settings.any_task,
         )  # fmt: skip
 
     def measure_generation(self) -> float:
