@@ -17,7 +17,7 @@ import pytest
 
 from tests.runs.runs import open_run, table
 from tests.tiny.calls import python
-from tilth.errors import TilthError
+from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY
 from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete, versions
 
@@ -30,6 +30,27 @@ def test_parts_are_read_back_and_the_rest_is_missing(tmp_path: Path) -> None:
     assert run.missing() == [0, 1, 3]
     assert run.rows_of_part(2) == 3
     assert open_run(tmp_path / "run").read_part(2) == table(2)
+
+
+@pytest.mark.parametrize("made", ["nothing", "a part", "a fact"])
+def test_inputs_that_are_refused_before_anything_was_made_leave_no_run(
+    tmp_path: Path, made: str
+) -> None:
+    run = open_run(tmp_path / "run")
+
+    def refuse() -> None:
+        with run:
+            if made == "a part":
+                run.write_part(0, table(1))
+            if made == "a fact":
+                run.resolve("rows", lambda: 1)
+            raise InputError("no text")
+
+    with pytest.raises(InputError):
+        refuse()
+    assert (tmp_path / "run" / "run.json").exists() == (made != "nothing")
+    if made == "nothing":
+        Run.open(tmp_path / "run", command="other", settings={}, fingerprints={}, parts=1)
 
 
 def test_writing_without_the_lock_is_refused(tmp_path: Path) -> None:

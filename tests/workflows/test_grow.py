@@ -22,6 +22,7 @@ from tests.workflows.grown import check_resume, run_grow
 from tilth.classifiers.examples import LabeledExamples
 from tilth.data.sources import load_folder
 from tilth.errors import InputError, TilthError
+from tilth.generation.generate import GenerateRequest
 from tilth.models import load_encoder
 from tilth.models.classifier import load_classifier
 from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
@@ -41,6 +42,7 @@ from tilth.workflows.grow.arms import (
     temperature_of,
     tempered,
 )
+from tilth.workflows.grow.pair_sources import PairSources
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth
 from tilth.workflows.grow.sources import (
@@ -909,6 +911,13 @@ def test_settings_that_change_scores_are_refused_and_the_budget_may_grow(
     with pytest.raises(RunMismatch, match="seed"):
         run_grow(place, base, raw=(), seed=1)
     assert run_grow(place, base, raw=(), budget="101h")["budget"] == 101 * 3600
+
+
+def test_raw_text_that_is_refused_leaves_the_folder_free(place: Path, base: str) -> None:
+    empty = write_lines(place / "empty.txt", [" "])
+    with pytest.raises(InputError, match="holds no text"):
+        run_grow(place, base, raw=(str(empty),))
+    assert run_grow(place, base, raw=())["ended"]
 
 
 def test_a_base_with_other_weights_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

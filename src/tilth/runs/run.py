@@ -189,7 +189,10 @@ class Run:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Unlock the folder; remove the overwritten run, or put it back."""
+        """Unlock the folder; remove the overwritten run, or put it back.
+
+        Inputs that are refused before anything was made leave no run that holds the folder.
+        """
         lock, self._lock = self._lock, None
         assert lock is not None
         with lock, disk_errors(self.path):
@@ -197,6 +200,9 @@ class Run:
                 self.check_lease()
                 push(self.path)
             if not is_aside(self.path):
+                if isinstance(error, InputError) and not self.resolved and not self._has_output():
+                    for name in (*self._asked["outputs"], _RUN):
+                        remove(self.path / name)
                 return
             if error is None:
                 discard(self.path)
@@ -254,9 +260,10 @@ class Run:
         return list({**self._asked, **found}["outputs"])
 
     def _has_output(self) -> bool:
-        made = [self.path / name for name in self._asked["outputs"] if name != "parts"]
-        parts = self.path / "parts"
-        return any(item.exists() for item in made) or (parts.is_dir() and any(parts.iterdir()))
+        """Return whether anything was made; an empty folder, and a lock, are nothing."""
+        made = [self.path / name for name in self._asked["outputs"]]
+        files = (file for item in made for file in (item, *item.rglob("*")))
+        return any(file.is_file() and file.name != LOCK for file in files)
 
     @property
     def command(self) -> str:
