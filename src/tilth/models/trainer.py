@@ -169,7 +169,7 @@ def training_arguments(
     `folder` holds checkpoints, written each `eval_steps` and `save_steps`; `seed` determines the
     order of rows and dropout. A warm-up of less than a step is none: a step would teach nothing.
     """
-    if options["warmup_steps"] * options["max_steps"] < 1:
+    if options.get("warmup_steps", 0) * options["max_steps"] < 1:
         options["warmup_steps"] = 0
     if rank():  # checkpoints of other processes hold nothing that is needed
         folder = Path(tempfile.mkdtemp(prefix="tilth-"))
