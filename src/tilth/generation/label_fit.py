@@ -125,8 +125,7 @@ def fit_encoder() -> SentenceTransformer:
 
 def _too_alike(task: Task, encoder: SentenceTransformer) -> dict[str, str]:
     """Return the labels that the encoder cannot tell from another one, and why."""
-    firsts = [text.partition("\n")[0] for text in describe_labels(task).values()]
-    cosines = similarity_to_descriptions(encoder, firsts, firsts)  # (labels, labels)
+    cosines = _likeness(encoder, describe_labels(task))
     np.fill_diagonal(cosines, -1)
     return {
         label.name: f"its description is too near to that of {task.labels[nearest].name} "
@@ -184,14 +183,19 @@ def _similarities(rows: pa.Table) -> NDArray[np.float32]:
     return cosines  # (rows,)
 
 
+def _likeness(encoder: Any, described: Mapping[str, str]) -> NDArray[np.float32]:
+    """Return the cosines of the first lines of descriptions, (labels, labels)."""
+    firsts = [text.partition("\n")[0] for text in described.values()]
+    return similarity_to_descriptions(encoder, firsts, firsts)
+
+
 def warn_of_likes(encoder: Any, described: Mapping[str, str]) -> None:
     """Warn of labels whose descriptions an encoder hardly tells apart.
 
     Args:
         described: by label; the first lines are compared.
     """
-    firsts = [text.partition("\n")[0] for text in described.values()]
-    cosines = similarity_to_descriptions(encoder, firsts, firsts)
+    cosines = _likeness(encoder, described)
     for (one, label), (two, other) in combinations(enumerate(described), 2):
         if cosines[one, two] > TOO_ALIKE:
             log.warning(

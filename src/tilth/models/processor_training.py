@@ -30,7 +30,11 @@ class ProcessorLayers(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call `func`, or what is faster."""
         options = kwargs or {}
-        if func is scaled_dot_product_attention and args[0].shape[-2] <= _SHORT:
+        if (
+            func is scaled_dot_product_attention
+            and args[0].shape[-2] <= _SHORT
+            and args[0].dtype in _NUMBERS
+        ):
             if not (options.get("is_causal") or options.get("enable_gqa")):
                 return self._attend(*args, **options)
             with sdpa_kernel(SDPBackend.MATH):

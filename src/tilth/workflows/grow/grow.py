@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tilth.data.hashing import hash_of
 from tilth.errors import InputError
 from tilth.evaluate.classify import classify_scores
-from tilth.generation.label_fit import warn_of_likes
 from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import (
     Classifier,
@@ -202,9 +201,6 @@ class _GrowingClassifier(Growing):
 
     def prepare(self) -> None:
         """Build the bank, plan, and make what all folds share; record the seconds."""
-        if self.task.task is not None:
-            described = zip(self.task.labels, self.task.descriptions, strict=True)
-            warn_of_likes(self.sources.encoder, dict(described))
         self._timed(BANK, lambda: self.bank)
         self._warn_dropped()
         if PARAPHRASED in self.plan.sources:

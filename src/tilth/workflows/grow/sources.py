@@ -17,7 +17,7 @@ from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.logistic import logistic
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError
-from tilth.generation.label_fit import FIT, fit_encoder, similarity_to_descriptions
+from tilth.generation.label_fit import FIT, fit_encoder, similarity_to_descriptions, warn_of_likes
 from tilth.models.encoder import load_encoder, saved_pooling
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import PseudoLabels, select
@@ -149,12 +149,15 @@ class Sources(RowSources):
         return {}
 
     @cached_property
-    def encoder(self) -> SentenceTransformer:
+    def _encoder(self) -> SentenceTransformer:
         """What compares texts with descriptions: the base, if it is saved as a sentence encoder."""
         base = self.settings.base
         if base is None or saved_pooling(base) is None:
-            return fit_encoder()
-        return load_encoder(base, device=self.device)
+            encoder = fit_encoder()
+        else:
+            encoder = load_encoder(base, device=self.device)
+        warn_of_likes(encoder, dict(zip(self.task.labels, self.task.descriptions, strict=True)))
+        return encoder
 
     @property
     def most_compared(self) -> int:
@@ -247,7 +250,7 @@ class Sources(RowSources):
     def _similarities(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the cosine of each text to each label's descriptions, encoding it once."""
         new = [text for text in dict.fromkeys(texts) if text not in self._cosines]
-        found = similarity_to_descriptions(self.encoder, new, self.task.descriptions)
+        found = similarity_to_descriptions(self._encoder, new, self.task.descriptions)
         self._cosines.update(zip(new, found, strict=True))
         return np.stack([self._cosines[text] for text in texts])  # (texts, labels)
 
