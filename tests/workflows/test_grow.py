@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 
 import tilth
 from tests.selftrain.labelled import as_rows, classed
@@ -25,6 +26,7 @@ from tilth.errors import InputError, TilthError
 from tilth.generation.generate import GenerateRequest
 from tilth.models import load_encoder
 from tilth.models.classifier import load_classifier
+from tilth.paraphrase.settings import RewriteSettings
 from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.runs import Run, RunMismatch
 from tilth.workflows.grow import grow as growing
@@ -48,7 +50,9 @@ from tilth.workflows.grow.settings import GrowSources, Growth
 from tilth.workflows.grow.sources import (
     DESCRIPTIONS,
     LABELLED,
+    PARAPHRASED,
     RETRIEVED,
+    REWRITES,
     Extra,
     Paraphrases,
     Sources,
@@ -295,6 +299,28 @@ def test_the_fine_tuned_base_teaches_if_it_is_surely_better(
     with run:
         search.go()
     assert trainer.teacher.arm == better == search.reference.name
+
+
+@pytest.mark.parametrize("teacher", [CONTRAST, PLAIN])
+def test_mixtures_are_weighted_where_students_share_an_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, teacher: str
+) -> None:
+    weighted = [Arm(f"{name}, half", tuple(name.upper().split(" + ")), weight=0.5)
+                for name in ("a + b", "a + c")]  # fmt: skip
+    monkeypatch.setattr("tests.workflows.test_grow.ARMS", [Arm(CONTRAST), *ARMS, *weighted])
+    chances = {**CHANCES, PLAIN: 0.95 if teacher == PLAIN else 0.5, CONTRAST: 0.5, SETFIT: 0.1,
+               "a + b, half": 0.96}  # fmt: skip
+    search, run, kept = search_in(tmp_path / "run", chances)
+    trainer: Any = search.trainer
+    trainer.alone_is = None
+    with run:
+        search.go()
+    counts = {arm.name: len(search.done(arm)) for arm in search.arms}
+    assert counts["a + c, half"] == 0  # the best two sources are a and b
+    assert (counts["a + b, half"] > 0) == (teacher == CONTRAST)
+    assert kept[-1] == (PLAIN if teacher == PLAIN else "a + b, half")
+    alone = Arm("a", ("A",))
+    assert search.without(weighted[0]) == {"B": alone, "A": Arm("b", ("B",))}
 
 
 def test_a_rung_that_the_budget_ends_does_not_drop_what_it_has_not_measured(tmp_path: Path) -> None:
@@ -779,6 +805,29 @@ def test_rows_that_cannot_be_paraphrased_are_grown_without(
     assert "left out: paraphrased (nothing could be rewritten)" in caplog.text
 
 
+def test_paraphrases_are_made_with_the_tags_of_each_setting(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: dict[str, tuple[float, float]] = {}
+
+    def rewrite(rows: Any, _: Any, how: Any, folder: Path, **__: Any) -> Dataset:
+        made[folder.name] = how.meaning, how.wording
+        texts = [f"{text} {folder.name}" for text in rows["text"]]
+        return Dataset.from_dict({"text": texts, "source_row": list(range(len(texts)))})
+
+    monkeypatch.setattr("tilth.paraphrase.paraphrase_set.run_paraphrase", rewrite)
+    task, settings = read_grow_task(GrowSources(str(place / "train.jsonl"))), Growth()
+    makes = Sources(task, None, settings, place, "cpu")
+    trainer = Trainer(task, makes, Bases("one", "other"), settings, "cpu")
+    fold = folds_of(task, 2, 1, seed=0)[0]
+    arms = [arm for arm in arms_of(task, settings, raw=False) if arm.sources == (PARAPHRASED,)]
+    for arm in arms:
+        (folder,) = {text.split()[-1] for (text,) in trainer.extra(arm, fold).rows.texts}
+        assert made[folder] == REWRITES[arm.name]
+    assert len(made) == len(set(made.values())) == len(arms) == 3
+    assert made["paraphrases"] == (RewriteSettings().meaning, RewriteSettings().wording)
+
+
 def test_a_text_is_compared_with_descriptions_once(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -811,7 +860,7 @@ def test_generated_and_paraphrased_rows_are_mixed_with_their_origins(
     makes.texts = replace(  # type: ignore[misc]
         task.rows, texts=[(text,) for text in written], targets=one[[0, 2, 1]]
     )
-    makes.paraphrases = Paraphrases(  # type: ignore[misc]
+    makes.paraphrases = lambda _: Paraphrases(  # type: ignore[method-assign]
         [f"{text} again" for (text,) in task.rows.texts], np.arange(len(task.rows))
     )
     trainer = Trainer(task, makes, Bases(base, base), settings, "cpu")
@@ -824,6 +873,10 @@ def test_generated_and_paraphrased_rows_are_mixed_with_their_origins(
     grown = trainer.train(Arm("x", ("paraphrased", "generated")), fold)
     assert grown.rows is not None
     assert grown.rows.origin[: len(fold.train)] == ["labelled"] * len(fold.train)
+    heavier = trainer.train(Arm("y", ("paraphrased", "generated"), weight=0.75), fold)
+    others = len(extra.rows)
+    assert grown.times * len(fold.train) >= others / 3 > (grown.times - 1) * len(fold.train)
+    assert heavier.times * len(fold.train) >= 3 * others > (heavier.times - 1) * len(fold.train)
     own = written[2] in {task.rows.texts[row][0] for row in fold.train.tolist()}
     assert grown.rows.origin.count("generated") == 3 - own  # a text has one origin
 
@@ -1010,11 +1063,13 @@ def test_dear_sources_are_left_out(place: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("tilth.workflows.grow.plan.measure_speed", lambda *_: (1e3, 1e4))
     monkeypatch.setattr(Sources, "measure_paraphrasing", lambda *_: 0.1)  # 240 s for 24 rows
     sources = GrowSources(str(place / "train.jsonl"))
-    for budget, dropped in (("20m", []), ("10m", ["paraphrased"])):
+    for budget, count in (("60m", 3), ("20m", 1), ("10m", 0)):
         found = growing.plan(sources, Growth(budget=budget), device="cpu")
-        assert (list(found.dropped), list(found.sources)) == (
-            dropped, [] if dropped else ["paraphrased"],
+        assert (list(found.sources), list(found.dropped)) == (
+            list(REWRITES)[:count], list(REWRITES)[count:],
         )  # fmt: skip
+        names = {name for name, _ in found.arms}
+        assert names & {*REWRITES} == {*list(REWRITES)[:count]}
 
 
 @pytest.mark.parametrize("kind", [Sources, PairSources])

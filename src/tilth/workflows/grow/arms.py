@@ -37,6 +37,7 @@ from tilth.workflows.grow.sources import (
     MULTIPLE,
     PARAPHRASED,
     RETRIEVED,
+    REWRITES,
     Extra,
     Sources,
 )
@@ -58,6 +59,9 @@ RETRIEVALS = {
     "retrieved, by each row": (10.0, "per-sentence"),
     "retrieved, fewer": (3.0, "label-average"),
 }
+# Least shares of labelled rows among the rows of a mixture, but for the usual one.
+WEIGHTS = (0.5, 0.75)
+WEIGHTED = "{}, {:.0%} labelled"
 _SHORT = 1.5  # times a share at most: two rows of each label may be nearly all
 _ROUNDS = 2
 # What an encoder is trained by on the labelled rows alone, by name.
@@ -70,6 +74,8 @@ class Arm:
 
     Attributes:
         sources: of rows beside the labelled ones.
+        setting: the name of its one source's setting, if that is not the usual one.
+        weight: the least share of labelled rows among all.
         rounds: of self-training: in the second, another encoder is trained on the sentences that
             the first student labels most surely, and its weights are averaged with the teacher's.
         share: of the labelled rows that are trained on, for the learning curve.
@@ -77,9 +83,15 @@ class Arm:
 
     name: str
     sources: tuple[str, ...] = ()
-    retrieval: str = RETRIEVED
+    setting: str = ""
+    weight: float = SHARE
     rounds: int = 1
     share: float = 1.0
+
+    @property
+    def needs(self) -> set[str]:
+        """The sources and settings whose rows must be made."""
+        return {*self.sources, self.setting}
 
     @property
     def is_curve(self) -> bool:
@@ -154,11 +166,18 @@ def arms_of(task: GrowTask, settings: Growth, *, raw: bool, embeds: bool = True)
         (GENERATED, settings.model),
     ):
         if is_there:
-            found.append(Arm(source, (source,)))
+            names = REWRITES if source == PARAPHRASED else (source,)
+            found += [Arm(name, (source,), name) for name in names]
             sources.append(source)
-    for size in range(2, len(sources) + 1):
-        found += [Arm(" + ".join(some), some) for some in combinations(sources, size)]
-    return found
+    mixtures = [
+        Arm(" + ".join(some), some)
+        for size in range(2, len(sources) + 1) for some in combinations(sources, size)
+    ]  # fmt: skip
+    weighted = [
+        replace(arm, name=WEIGHTED.format(arm.name, weight), weight=weight)
+        for weight in WEIGHTS if embeds and len(task.rows) for arm in mixtures
+    ]  # fmt: skip
+    return found + mixtures + weighted
 
 
 def some_of(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.int64]:
@@ -337,7 +356,7 @@ class Trainer:
 
     def _student(self, arm: Arm, fold: Fold, rows: LabeledExamples) -> Grown:
         """Train on a fold's labelled rows and on those of an arm's sources."""
-        grown = self._fit(rows, self.extra(arm, fold), fold)
+        grown = self._fit(rows, self.extra(arm, fold), fold, arm.weight)
         for _ in range(arm.rounds - 1):
             (source,) = arm.sources
             if source == RETRIEVED:
@@ -352,7 +371,7 @@ class Trainer:
     def _averaged(self, rows: LabeledExamples, surest: Extra, fold: Fold) -> Grown:
         """Average the teacher's encoder with one that is trained on other rows."""
         if self.teacher.arm == PLAIN:
-            return self._fit(rows, surest, fold)
+            return self._fit(rows, surest, fold, SHARE)
 
         def make() -> Classifier:
             other = self._headed(CONTRAST, surest.rows, fold)
@@ -377,7 +396,7 @@ class Trainer:
             elif source == DESCRIPTIONS:
                 more = self.sources.descriptions(fold)
             elif source == PARAPHRASED:
-                more = self.sources.paraphrased(fold)
+                more = self.sources.paraphrased(fold, arm.setting or PARAPHRASED)
             else:
                 more = self.sources.generated(fold)
             found = more if found is None else found.and_then(more)
@@ -386,14 +405,14 @@ class Trainer:
 
     def _retrieved(self, arm: Arm, fold: Fold) -> tuple[pa.Table, float]:
         """Return the sentences that an arm retrieves, and how many are kept per labelled row."""
-        multiple, query = RETRIEVALS[arm.retrieval]
+        multiple, query = RETRIEVALS[arm.setting or RETRIEVED]
         return self.sources.candidates(fold, multiple, query), multiple
 
-    def _fit(self, rows: LabeledExamples, extra: Extra, fold: Fold) -> Grown:
-        """Train a student on both kinds of rows; labelled ones make up a quarter at least."""
+    def _fit(self, rows: LabeledExamples, extra: Extra, fold: Fold, weight: float) -> Grown:
+        """Train a student on both kinds of rows; labelled ones make up a share at least."""
         if not len(rows):
             return replace(self._taught(extra.rows, fold, extra), times=0)
-        times = repeat_count(SHARE, len(extra.rows), len(rows))
+        times = repeat_count(weight, len(extra.rows), len(rows))
         own = rows
         if RETRIEVED in extra.origin or DESCRIBED in extra.origin:
             given = self._taught_by(fold, rows.texts)

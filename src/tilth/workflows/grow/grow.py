@@ -6,7 +6,7 @@ import logging
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ from tilth.workflows.grow.outputs import TO_LABEL, to_label, write_rows, write_t
 from tilth.workflows.grow.plan import Plan, make_plan
 from tilth.workflows.grow.search import Search
 from tilth.workflows.grow.settings import SIMILARITY, GrowSources, Growth, check_growth
-from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, Sources
+from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, REWRITES, Sources
 from tilth.workflows.grow.speeds import Speeds
 from tilth.workflows.grow.task import (
     BANK,
@@ -203,8 +203,9 @@ class _GrowingClassifier(Growing):
         """Build the bank, plan, and make what all folds share; record the seconds."""
         self._timed(BANK, lambda: self.bank)
         self._warn_dropped()
-        if PARAPHRASED in self.plan.sources:
-            self._try_to_make(PARAPHRASED, lambda: self.sources.paraphrases)
+        for name in REWRITES:
+            if name in self.plan.sources and PARAPHRASED not in self.failed:
+                self._try_to_make(name, partial(self.sources.paraphrases, name))
         if GENERATED in self.plan.sources:
             is_all = self.bank is None and not len(self.task.rows)
             make = self._timed if is_all else self._try_to_make

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COMMAND, KEPT = "grow", "kept.json"
-OUTPUTS = (MODEL, DATASET, KEPT, RESULTS, BANK, TO_LABEL, PARAPHRASES, TEXTS)
+OUTPUTS = (MODEL, DATASET, KEPT, RESULTS, BANK, TO_LABEL, *PARAPHRASES.values(), TEXTS)
 _WHY = {
     FINISHED: "every round is done",
     OVER: "the budget is used up",

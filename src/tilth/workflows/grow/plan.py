@@ -18,7 +18,7 @@ from tilth.models.classifier import new_classifier
 from tilth.report.systems import SETFIT
 from tilth.workflows import baselines
 from tilth.workflows.grow.arms import Arm, Bases
-from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, Sources, fastest
+from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, REWRITES, Sources, fastest
 from tilth.workflows.grow.speeds import Speeds
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def make_plan(
     speed = measure_speed(usual, task, sources.device)
     known = {usual: speed}
     made = _source_seconds(task, sources, arms)
-    dropped = [name for name, one in made.items() if one > _DEAREST * settings.seconds]
-    usable = [arm for arm in arms if not set(arm.sources) & set(dropped)]
+    dropped = _too_dear(made, _DEAREST * settings.seconds)
+    usable = [arm for arm in arms if not arm.needs & set(dropped)]
     kept = {name: one for name, one in made.items() if name not in dropped}
 
     def plan(base: str, why: str) -> Plan:
@@ -115,12 +115,13 @@ def rungs_of(
     curve = [arm for arm in arms if arm.is_curve]
     others = [arm for arm in arms if len(arm.sources) == 1 or arm.name == SETFIT]
     mixed = [arm for arm in arms if len(arm.sources) > 1]
+    kinds = len({arm.sources for arm in mixed})  # each with as many weights
     mean = float(np.mean([cost(arm) for arm in others])) if others else 0.0
     found, start, count = [], 0, len(others)
     for number, bound in enumerate(rungs):
         folds = bound - start
         same = [*always, *(curve if number < 2 else [])]
-        mixtures = min(2, len(mixed)) if number == 1 else 0
+        mixtures = min(2, kinds) * len(mixed) // max(kinds, 1) if number == 1 else 0
         seconds = folds * (sum(map(cost, same)) + count * mean)
         seconds += bound * mixtures * (cost(mixed[-1]) if mixed else 0.0)
         trained = folds * (len(same) + count) + bound * mixtures
@@ -153,13 +154,23 @@ def measure_speed(base: str, task: GrowTask, device: str) -> tuple[float, float]
 
 def _source_seconds(task: GrowTask, sources: Sources, arms: Sequence[Arm]) -> dict[str, float]:
     """Return the seconds that the texts of each source take to make."""
-    asked = {source for arm in arms for source in arm.sources}
+    asked = {name for arm in arms for name in arm.needs}
     found = {}
     if PARAPHRASED in asked:
         rate = sources.measure_paraphrasing([text for (text,) in task.rows.texts[:_REWRITES]])
-        found[PARAPHRASED] = len(task.rows) / rate
+        found |= {name: len(task.rows) / rate for name in REWRITES}
     if GENERATED in asked:
         found[GENERATED] = sources.measure_generation()
+    return found
+
+
+def _too_dear(made: Mapping[str, float], most: float) -> list[str]:
+    """Return the sources that would take more seconds to make, settings of one source together."""
+    found, rewriting = [], 0.0
+    for name, seconds in made.items():
+        rewriting += seconds if name in REWRITES else 0.0
+        if (rewriting if name in REWRITES else seconds) > most:
+            found.append(name)
     return found
 
 

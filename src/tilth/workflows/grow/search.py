@@ -105,7 +105,7 @@ class Search:
     @property
     def usable(self) -> list[Arm]:
         """Return the arms whose sources are there."""
-        return [arm for arm in self.arms if not set(arm.sources) & set(self.dropped)]
+        return [arm for arm in self.arms if not arm.needs & set(self.dropped)]
 
     def _index(self, arm: Arm, fold: Fold) -> int:
         return list(self.arms).index(arm) * len(self.folds) + fold.number
@@ -229,6 +229,7 @@ class Search:
                 one for one in self.usable
                 if set(one.sources) == rest and one.sources and one.rounds == arm.rounds
             ]  # fmt: skip
+            same.sort(key=lambda one: one.weight != arm.weight)
             found[source] = same[0] if same else self.reference
         return found
 
@@ -411,10 +412,12 @@ class Search:
             kept += [name for name in TRAINED if name not in kept]
         if number == 0:
             kinds = list(dict.fromkeys(arm.sources[0] for arm in order if arm.sources))
+            usual = Arm("").weight
             for size in {2, len(kinds)}:
                 kept += [
                     arm.name for arm in self.usable
                     if len(arm.sources) == size > 1 and set(arm.sources) == set(kinds[:size])
+                    and (arm.weight == usual or self.trainer.teacher.arm != PLAIN)
                 ]  # fmt: skip
         return kept
 

@@ -38,7 +38,16 @@ if TYPE_CHECKING:
 LABELLED = "labelled"
 RETRIEVED, DESCRIBED, PARAPHRASED, GENERATED = "retrieved", "described", "paraphrased", "generated"
 DESCRIPTIONS = "descriptions as rows"
-PARAPHRASES, TEXTS = "paraphrases", "generated"  # nested runs
+# Settings of paraphrases: name -> tags of meaning and wording. The first are paraphrase's own.
+REWRITES = {
+    PARAPHRASED: (95.0, 20.0),
+    "paraphrased, closer": (95.0, 40.0),
+    "paraphrased, freer": (85.0, 0.0),
+}
+TEXTS = "generated"  # a nested run
+PARAPHRASES = {  # nested runs
+    name: name.replace(PARAPHRASED, "paraphrases").replace(", ", "-") for name in REWRITES
+}
 _CANDIDATES_PER_ROW = 2
 _BEAMS = 2  # of paraphrases
 _MOST, _FEWEST = 3_000, 200  # rows of a source
@@ -123,17 +132,18 @@ class RowSources:
         """Return the texts a second that are paraphrased."""
         return len(texts) / fastest(lambda: self._rewriter.rewrite(texts, beams=_BEAMS))
 
-    def _paraphrase(self, texts: Sequence[str]) -> Dataset:
-        """Return paraphrases of texts: original, text and source_row."""
+    def _paraphrase(self, texts: Sequence[str], setting: str = PARAPHRASED) -> Dataset:
+        """Return paraphrases of texts with a setting's tags: original, text and source_row."""
         from datasets import Dataset
 
         from tilth.paraphrase.paraphrase_set import run_paraphrase
         from tilth.paraphrase.settings import RewriteSettings
 
+        meaning, wording = REWRITES[setting]
+        how = RewriteSettings(meaning, wording, beams=_BEAMS, seed=self.settings.seed)
         return run_paraphrase(
-            Dataset.from_dict({"text": list(texts)}), lambda: self._rewriter,
-            RewriteSettings(beams=_BEAMS, seed=self.settings.seed), self.out / PARAPHRASES,
-            columns=["text"], quiet=True,
+            Dataset.from_dict({"text": list(texts)}), lambda: self._rewriter, how,
+            self.out / PARAPHRASES[setting], columns=["text"], quiet=True,
         )  # fmt: skip
 
 
@@ -142,6 +152,11 @@ class Sources(RowSources):
 
     task: GrowTask
     _found: dict[tuple[int, float, str], pa.Table]  # candidates
+
+    @cached_property
+    def _paraphrases(self) -> dict[str, Paraphrases]:
+        """Of the labelled rows, by setting."""
+        return {}
 
     @cached_property
     def _cosines(self) -> dict[str, NDArray[np.float32]]:
@@ -275,9 +290,9 @@ class Sources(RowSources):
         targets = one[list(label_of.values())]
         return replace(self.task.rows, texts=[(text,) for text in label_of], targets=targets)
 
-    def paraphrased(self, fold: Fold) -> Extra:
+    def paraphrased(self, fold: Fold, setting: str) -> Extra:
         """Return paraphrases of a fold's labelled rows, with their labels."""
-        made, held = self.paraphrases, self._held(fold)
+        made, held = self.paraphrases(setting), self._held(fold)
         inside = np.isin(made.places, fold.train) & [text not in held for text in made.texts]
         rows = self.task.rows.select(made.places[inside])
         texts: list[tuple[str, ...]] = [
@@ -285,11 +300,13 @@ class Sources(RowSources):
         ]
         return Extra.of(replace(rows, texts=texts), PARAPHRASED)
 
-    @cached_property
-    def paraphrases(self) -> Paraphrases:
-        """Paraphrases of all labelled rows, made at first use."""
-        made = self._paraphrase([text for (text,) in self.task.rows.texts])
-        return Paraphrases(list(made["text"]), np.array(made["source_row"][:], np.int64))
+    def paraphrases(self, setting: str) -> Paraphrases:
+        """Return paraphrases of all labelled rows with a setting's tags, made at first use."""
+        if setting not in self._paraphrases:
+            made = self._paraphrase([text for (text,) in self.task.rows.texts], setting)
+            places = np.array(made["source_row"][:], np.int64)
+            self._paraphrases[setting] = Paraphrases(list(made["text"]), places)
+        return self._paraphrases[setting]
 
     def generated(self, _: Fold) -> Extra:
         """Return texts that the language model wrote of the descriptions, if they fit them."""

@@ -20,7 +20,6 @@ from tilth.workflows.grow.sources import (
     RETRIEVED,
     Sources,
 )
-from tilth.workflows.train_classifier import SHARE
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.task import GrowTask
@@ -62,7 +61,7 @@ class Speeds:
             own = {PARAPHRASED: rows, GENERATED: sources.settings.count * len(task.labels)}
             if source == DESCRIPTIONS:
                 own[source] = sum(text.count("\n") + 1 for text in task.descriptions)
-            multiple = RETRIEVALS[arm.retrieval][0] if source == RETRIEVED else MULTIPLE
+            multiple = RETRIEVALS[arm.setting or RETRIEVED][0] if source == RETRIEVED else MULTIPLE
             extra += own.get(source, sources.count(multiple))
         compared = sources.most_compared if DESCRIBED in arm.sources else 0
         if headed:  # heads are free: every text is encoded once
@@ -70,7 +69,7 @@ class Speeds:
             a_round = self._contrast(extra) + (compared + read) / self.compare
             again = (arm.rounds - 1) * a_round
             return 2.0 + (compared + read) / self.compare + again
-        times = repeat_count(SHARE, extra, rows) if rows else 0
+        times = repeat_count(arm.weight, extra, rows) if rows else 0
         # The teacher labels twice as many sentences.
         a_round = 2 * extra / self.label + _trained(extra + times * rows) / self.train
         return 2.0 + compared / self.compare + arm.rounds * a_round
