@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import gelu
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -21,7 +22,7 @@ from tests.tiny.models import salads, save_model, word_tokenizer
 from tilth.models import load_encoder
 from tilth.models.cores import share_weights
 from tilth.models.embed import embed, unit
-from tilth.models.kernel_arrays import attend_texts
+from tilth.models.kernel_arrays import attend_texts, gelu_gate, gelu_gate_gradient
 from tilth.models.unpadded import first_tokens, is_unpadded, unpadded
 
 KINDS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "modernbert")
@@ -66,6 +67,22 @@ def test_the_kernel_equals_torch_where_tokens_read_what_came_before(
     assert_equal(out.view(query.shape).transpose(1, 2), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gelu_times_a_gate_and_its_gradient_equal_torch(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    wide, above = (3 * torch.randn(1, 21, width).to(dtype) for width in (96, 48))
+    wide[0, :4, :48] = torch.tensor([0.0, 30.0, -30.0, -6.0]).to(dtype)[:, None]
+    exact = wide.double().requires_grad_()
+    values, gates = exact.chunk(2, dim=-1)
+    expected = gelu(values) * gates
+    expected.backward(above.double())
+    assert_equal(gelu_gate(wide), expected.detach())
+    assert exact.grad is not None
+    assert_equal(gelu_gate_gradient(wide, above), exact.grad)
+    wide[0, 5, 7] = math.nan
+    assert gelu_gate(wide).isnan().nonzero().tolist() == [[0, 5, 7]]
+
+
 def assert_equal(found: torch.Tensor, expected: torch.Tensor) -> None:
     # bfloat16 is rounded to one part in 256; products of 50 are exact to 1e-5 of their weight.
     rtol = 4.1e-3 if found.dtype == torch.bfloat16 else 2e-5
@@ -82,7 +99,7 @@ def made(kind: str, auto_class: Any = AutoModelForSequenceClassification, **chan
     if kind == "modernbert":  # two layers attend to 4 tokens on each side, one to all
         shape |= {"num_hidden_layers": 3, "local_attention": 8}
         shape |= dict.fromkeys(("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id"), 1)
-    config = AutoConfig.for_model(kind, **shape, **changed)
+    config = AutoConfig.for_model(kind, **(shape | changed))
     model = auto_class.from_config(config).eval()
     with torch.no_grad():  # else attention is nearly uniform
         for name, weight in model.named_parameters():
@@ -146,6 +163,19 @@ def test_weights_have_the_gradients_they_have_with_padding(kind: str, *, is_full
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize(
+    "changed", [{"hidden_activation": "relu"}, {"intermediate_size": 40}, {"mlp_dropout": 0.5}]
+)
+def test_other_feed_forward_layers_compute_what_they_do(changed: dict[str, Any]) -> None:
+    model, inputs = made("modernbert", **changed), padded_batch()
+    expected = model(**inputs).logits
+    with unpadded(model):
+        torch.testing.assert_close(model(**inputs).logits, expected, rtol=1e-4, atol=1e-4)
+        model.train()
+        outputs = [model(**inputs).logits for _ in range(2)]
+    assert torch.equal(*outputs) == ("mlp_dropout" not in changed)
+
+
 def test_texts_do_not_depend_on_others() -> None:
     model, inputs = made("bert"), padded_batch()
     with unpadded(model, first_only=True):

@@ -957,6 +957,22 @@ def test_a_budget_that_is_spent_before_the_search_leaves_a_model_and_says_so(
     assert load_classifier(str(place / "out"), device="cpu").labels == found["labels"]
 
 
+def test_gains_are_over_the_best_simple_way_where_the_contrastive_encoder_is_too_dear(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Speeds.seconds
+
+    def seconds(self: Speeds, arm: Arm, *about: Any) -> float:
+        return 1e9 if arm.name == CONTRAST else real(self, arm, *about)
+
+    monkeypatch.setattr(Speeds, "seconds", seconds)
+    found = run_grow(place, base, raw=())
+    assert CONTRAST not in {one["name"] for one in found["arms"]}
+    assert found["reference"] in (ENCODER, PLAIN, SETFIT)
+    for one in found["arms"]:
+        assert (one["gain"] is None) == (one["name"] == found["reference"])
+
+
 def test_settings_that_change_scores_are_refused_and_the_budget_may_grow(
     place: Path, base: str
 ) -> None:

@@ -69,9 +69,11 @@ def print_grown(results: Mapping[str, Any]) -> None:
     from tilth.workflows.grow.notes import arm_lines, summary_lines, test_lines
 
     metric = METRICS[results["task"]]
-    head = ("way", "trainings", metric, "95%", "gain", "95%", "seconds")
     if lines := arm_lines(results):
-        print_table(f"{metric.capitalize()} x 100 on held-out rows", head, lines)
+        print_table(
+            f"{metric.capitalize()} x 100 on held-out rows, gains over {results['reference']}",
+            ("way", metric, "gain", "95%", "seconds"), lines,
+        )  # fmt: skip
     if results.get("tested"):
         print_table(
             f"Test, {results['tested']['n']:,} rows, measured once", ("", metric, "95%"),

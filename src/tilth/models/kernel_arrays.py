@@ -32,6 +32,8 @@ CODES = {torch.float32: (torch.float32, np.float32), torch.bfloat16: (torch.int1
 
 _attend_texts = Compiled("tilth.models.packed_kernels", "attend_texts")
 _move_heads = Compiled("tilth.models.packed_kernels", "move_heads")
+_gate = Compiled("tilth.models.gelu_kernels", "gate")
+_gate_back = Compiled("tilth.models.gelu_kernels", "gate_back")
 
 
 def codes(values: Tensor) -> NDArray[Any]:
@@ -134,6 +136,27 @@ def move_heads(
         )  # fmt: skip
 
     in_parts(work, len(starts) - 1)
+
+
+def gelu_gate(wide: Tensor) -> Tensor:
+    """Return GELU of the first half of each row times the second half, (..., width).
+
+    Args:
+        wide: # (..., 2 * width), a multiple of WIDTH
+    """
+    width = wide.shape[-1] // 2
+    out = wide.new_empty(*wide.shape[:-1], width)
+    given, found = codes(wide).reshape(-1, 2 * width), codes(out).reshape(-1, width)
+    in_parts(lambda some, _: _gate(given[some], found[some]), len(given))
+    return out
+
+
+def gelu_gate_gradient(wide: Tensor, of_output: Tensor) -> Tensor:
+    """Return the gradient of `gelu_gate`; arguments (..., 2 * width) and (..., width)."""
+    out = torch.empty_like(wide, memory_format=torch.contiguous_format)
+    given, above, found = (codes(one).reshape(-1, one.shape[-1]) for one in (wide, of_output, out))
+    in_parts(lambda some, _: _gate_back(given[some], above[some], found[some]), len(given))
+    return out
 
 
 def rounded_up(count: int) -> int:

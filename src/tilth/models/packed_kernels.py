@@ -27,20 +27,19 @@ from tilth.models.kernel_arrays import (
 from tilth.models.kernels import FAST, kernel
 from tilth.models.vector_code import (
     FLOAT,
-    INT16,
     INT32,
     at,
     call,
     floats,
-    ints,
     load,
+    load_floats,
     softmax,
     spread,
     store,
-    widened,
+    store_floats,
 )
 
-_FLOATS, _INTS, _SHORTS = (ir.VectorType(kind, WIDTH) for kind in (FLOAT, INT32, INT16))
+_FLOATS, _INTS = (ir.VectorType(kind, WIDTH) for kind in (FLOAT, INT32))
 _ZERO = np.float32(0)  # its type is of what the kernels compute with
 
 
@@ -50,18 +49,8 @@ def _copy(_: Any, kind: Any, source: Any, to_kind: Any, target: Any) -> Any:
 
     def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
         _, source, _, target = arguments
-        if kind == types.uint16:  # float32's upper half
-            shorts = load(builder, builder.inttoptr(source, _SHORTS.as_pointer()), 2)
-            bits = widened(builder, shorts)
-        else:
-            bits = load(builder, builder.inttoptr(source, _INTS.as_pointer()))
-        if to_kind == types.uint16:
-            odd = builder.and_(builder.lshr(bits, ints(WIDTH, 16)), ints(WIDTH, 1))
-            bits = builder.add(bits, builder.add(odd, ints(WIDTH, 0x7FFF)))
-            shorts = builder.trunc(builder.lshr(bits, ints(WIDTH, 16)), _SHORTS)
-            store(builder, shorts, builder.inttoptr(target, _SHORTS.as_pointer()), 2)
-        else:
-            store(builder, bits, builder.inttoptr(target, _INTS.as_pointer()))
+        none = ir.Constant(source.type, 0)
+        store_floats(builder, target, to_kind, load_floats(builder, source, none, kind, WIDTH))
         return context.get_dummy_value()
 
     return types.void(kind, source, to_kind, target), generate

@@ -21,7 +21,14 @@ from torch.autograd import Function
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from tilth.models.kernel_arrays import CODES, WIDTH, attend_texts, move_heads
+from tilth.models.kernel_arrays import (
+    CODES,
+    WIDTH,
+    attend_texts,
+    gelu_gate,
+    gelu_gate_gradient,
+    move_heads,
+)
 
 _NAME, _KIND = "tilth_unpadded", "_attn_implementation"
 _KINDS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
@@ -269,12 +276,41 @@ class _GatherHeads(Function):
         return None, padded
 
 
+class _GeluGate(Function):
+    """GELU of the first half of each row times the second half."""
+
+    @staticmethod
+    def forward(ctx: Any, wide: Tensor) -> Tensor:
+        ctx.save_for_backward(wide)
+        return gelu_gate(wide)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (wide,) = ctx.saved_tensors
+        return gelu_gate_gradient(wide, gradients[0])
+
+
 @cache
-def _let_rotation_wait() -> None:
-    """Let ModernBERT leave queries and keys as they are where it is given no rotary tables."""
+def _change_modern() -> None:
+    """Let ModernBERT's layers take GELU and gate in one pass, and leave rotation to attention.
+
+    They do within `unpadded`. Queries and keys stay as they are without rotary tables.
+    """
     from transformers.models.modernbert import modeling_modernbert as modern
 
-    rotate = modern.apply_rotary_pos_emb
+    rotate, feed_forward = modern.apply_rotary_pos_emb, modern.ModernBertMLP.forward
+
+    def gated(layer: Any, states: Tensor) -> Tensor:
+        config = layer.config
+        if (
+            getattr(config, _KIND) != _NAME
+            or config.hidden_activation != "gelu"
+            or config.intermediate_size % WIDTH
+        ):
+            return feed_forward(layer, states)
+        narrow: Tensor = _GeluGate.apply(layer.Wi(states))  # type: ignore[no-untyped-call]
+        found: Tensor = layer.Wo(layer.drop(narrow))
+        return found
 
     def rotate_or_wait(
         query: Tensor, key: Tensor, cosines: Tensor | None, sines: Tensor | None, **how: Any
@@ -282,6 +318,7 @@ def _let_rotation_wait() -> None:
         return (query, key) if cosines is None else rotate(query, key, cosines, sines, **how)
 
     modern.apply_rotary_pos_emb = rotate_or_wait
+    modern.ModernBertMLP.forward = gated  # type: ignore[assignment, method-assign]
 
 
 def _attend(
@@ -341,7 +378,7 @@ def unpadded(model: Any, *, first_only: bool = False) -> Iterator[None]:
                     for layer in encoder.layers
                 ]
                 hooks.append(encoder.final_norm.register_forward_hook(packing.unpack_states))
-                _let_rotation_wait()
+                _change_modern()
             else:
                 hooks = [
                     encoder.register_forward_pre_hook(packing.pack, with_kwargs=True),

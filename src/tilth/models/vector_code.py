@@ -67,6 +67,19 @@ def load_floats(builder: Any, address: Any, place: Any, dtype: Any, lanes: int) 
     return builder.bitcast(widened(builder, load(builder, shorts, 2)), kind)
 
 
+def store_floats(builder: Any, address: Any, dtype: Any, values: Any) -> None:
+    """Store as float32, or rounded to even as bfloat16 that is seen as uint16."""
+    lanes = values.type.count
+    if dtype != types.uint16:
+        store(builder, values, builder.inttoptr(address, values.type.as_pointer()))
+        return
+    bits = builder.bitcast(values, ir.VectorType(INT32, lanes))
+    odd = builder.and_(builder.lshr(bits, ints(lanes, 16)), ints(lanes, 1))
+    bits = builder.add(bits, builder.add(odd, ints(lanes, 0x7FFF)))
+    shorts = builder.trunc(builder.lshr(bits, ints(lanes, 16)), ir.VectorType(INT16, lanes))
+    store(builder, shorts, builder.inttoptr(address, shorts.type.as_pointer()), 2)
+
+
 def masked_floats(
     builder: Any, address: Any, place: Any, dtype: Any, there: Any, other: float
 ) -> Any:

@@ -244,12 +244,13 @@ class Growing(ABC):
         search, kept = self.search, self.kept
         best = next(arm for arm in self.arms if arm.name == kept.arm)
         measured = [arm for arm in self.arms if search.done(arm)]
+        over = self._compared_with(measured)
         found: dict[str, Any] = {
             "ended": ended, "task": self.settings.task, "arm": best.name, "origins": kept.origins,
             "times": kept.times, "spent": search.spent, "budget": self.settings.seconds,
             "shares": self._shares(best), "dropped": list(search.dropped),
-            "reference": search.reference.name,
-            "arms": [self._line(arm) for arm in measured], **self._about(best),
+            "reference": over.name,
+            "arms": [self._line(arm, over) for arm in measured], **self._about(best),
             "notes": self._notes(best),
         }  # fmt: skip
         if ended and (dear := self.plan.dropped):
@@ -290,14 +291,22 @@ class Growing(ABC):
             })  # fmt: skip
         return found
 
-    def _line(self, arm: Arm) -> dict[str, Any]:
+    def _compared_with(self, measured: Sequence[Arm]) -> Arm:
+        """Return the arm that shown gains are over: where the reference is dear, a simple one."""
         search = self.search
-        gain = search.gain(arm, search.reference)
+        simple = [arm for arm in measured if arm.is_simple and arm.is_saved]
+        if search.done(search.reference) or not simple:
+            return search.reference
+        return max(simple, key=lambda arm: search.score(arm).value)
+
+    def _line(self, arm: Arm, over: Arm) -> dict[str, Any]:
+        search = self.search
+        gain = search.gain(arm, over)
         return {
             "name": arm.name, "sources": list(arm.sources), "curve": arm.is_curve,
             "share": arm.share, "simple": arm.is_simple, "trainings": len(search.done(arm)),
             "seconds": search.cost(arm), "score": ends(search.score(arm)),
-            "gain": None if gain is None or arm == search.reference else ends(gain),
+            "gain": None if gain is None or arm == over else ends(gain),
         }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilth.generation.estimate import duration_words
 from tilth.metrics.significance import Interval
-from tilth.report.systems import figure_cell, figure_words, figures_of
+from tilth.report.systems import figure, figure_cell, figure_words, figures_of
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.search import Search
 
@@ -143,10 +143,10 @@ def summary_lines(results: Mapping[str, Any]) -> list[str]:
 
 
 def arm_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return each arm's name, trainings, accuracy, interval, gain, interval and seconds."""
+    """Return each arm's name, score, gain with its interval, and seconds of a training."""
     return [
-        (one["name"], str(one["trainings"]), *figure_cell(one["score"]),
-         *figure_cell(one["gain"], "+"), f"{one['seconds']:.0f}")
+        (one["name"], figure(one["score"]), *figure_cell(one["gain"], "+"),
+         f"{one['seconds']:.0f}")
         for one in results["arms"]
     ]  # fmt: skip
 

@@ -155,7 +155,7 @@ def measure_speed(base: str, task: GrowTask, device: str) -> tuple[float, float]
 def _source_seconds(task: GrowTask, sources: Sources, arms: Sequence[Arm]) -> dict[str, float]:
     """Return the seconds that the texts of each source take to make."""
     asked = {name for arm in arms for name in arm.needs}
-    found = {}
+    found: dict[str, float] = {}
     if PARAPHRASED in asked:
         rate = sources.measure_paraphrasing([text for (text,) in task.rows.texts[:_REWRITES]])
         found |= {name: len(task.rows) / rate for name in REWRITES}
