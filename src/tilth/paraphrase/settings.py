@@ -35,10 +35,14 @@ class RewriteSettings:
     """
 
     meaning: Annotated[
-        float, limits.MEANING, "Similarity of meaning, 70 to 100, in steps of 5."
+        float,
+        limits.MEANING,
+        "Similarity of meaning, 70 to 100; the step of 5 that it lies in counts.",
     ] = 95.0
     wording: Annotated[
-        float, limits.WORDING, "Similarity of wording, 0 to 45, in steps of 5; 0 to 10 is one."
+        float,
+        limits.WORDING,
+        "Similarity of wording, 0 to 45; the step of 5 that it lies in counts, 0 to 10 is one.",
     ] = 20.0
     min_meaning: Annotated[
         float,

@@ -73,6 +73,11 @@ class SampleAbout:
     shares: dict[str, int] = field(default_factory=dict)
     fields: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def is_lowest(self) -> bool:
+        """Whether it holds the rows of the lowest numbers, which say nothing of the others."""
+        return self.draw.startswith(LOWEST)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleItem:

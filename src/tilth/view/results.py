@@ -20,7 +20,6 @@ from tilth.metrics.agreement import (
 from tilth.view.annotations import (
     CLASSES,
     GRADE,
-    LOWEST,
     NO_LABEL,
     SAME,
     SPANS,
@@ -112,9 +111,7 @@ def sample_result(
     rows, right = sum(one.rows for one in labels), sum(one.right for one in labels)
     whole: tuple[float, float, float] | None = None
     more = more_rows(right, rows)
-    if sample.about.draw.startswith(LOWEST):
-        pass  # they say nothing of the others
-    elif labels and sample.about.shares:
+    if labels and sample.about.shares:
         known = {one.label: one for one in labels}
         shares = sample.about.shares
         strata = [known.get(label or NO_LABEL) for label in shares]  # "" of earlier samples
@@ -138,7 +135,7 @@ def sample_result(
     return SampleResult(
         judged=len(verdicts),
         labels=labels,
-        whole=whole,
+        whole=None if sample.about.is_lowest else whole,
         more=more,
         grades=grades,
         rank_correlation=_rank_correlation(items, verdicts) if task == GRADE else None,
