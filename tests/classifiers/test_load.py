@@ -142,3 +142,16 @@ def test_the_validation_split_of_a_folder_is_taken(tmp_path: Path) -> None:
     rows, held = read_training_sets(TaskSources(str(tmp_path / "one")), tags=False)
     assert held is not None
     assert (len(rows), len(held)) == (54, 6)
+
+
+def test_a_label_that_may_be_misspelt_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    labels = (
+        ["positive"] * 6 + ["negative"] * 6 + ["postive", "rare", "intent 1"] + ["intent 2"] * 5
+    )
+    rows = [{"text": f"text {place}", "label": label} for place, label in enumerate(labels)]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    read_training_sets(TaskSources(str(file)), tags=False)
+    said = [line for line in caplog.messages if "misspelt" in line]
+    assert said == [f"{file}: label 'postive' has 1 row: is it 'positive' misspelt?"]

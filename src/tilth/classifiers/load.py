@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -44,7 +45,8 @@ NamedTexts: TypeAlias = tuple[str, Source, Sequence[tuple[str, ...]]]  # of a se
 _TRAIN, _VALIDATION, _TEST = "train", "validation", "test"
 TEST, VALIDATION = "test set", "validation set"
 # Three epochs are about fifty over the labelled rows then, as many as the paper's few-shot ones.
-_MOST_TIMES = 16
+MOST_TIMES = 16
+_SEVERAL, _ALIKE = 5, 0.8  # rows of a label that is spelt right; how alike labels are, at most 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +177,12 @@ def _apart(rows: LabeledExamples, held: LabeledExamples) -> NDArray[np.int64]:
     return np.flatnonzero(is_apart)
 
 
-def repeat_count(share: float, rows: int, labelled: int) -> int:
+def repeat_count(share: float, rows: int, labelled: int, most: int = MOST_TIMES) -> int:
     """Return how often labelled rows are repeated among others to make up a share of all."""
     if not labelled:
         return 1
     wanted = round(share / (1 - share) * rows / labelled)
-    return max(1, min(wanted, _MOST_TIMES))
+    return max(1, min(wanted, most))
 
 
 def _load(
@@ -242,7 +244,26 @@ def _distinct(rows: LabeledExamples, source: Source | None) -> LabeledExamples:
         )
     if len(left) < len(rows):
         log.info("%s%d duplicate rows are left out", name, len(rows) - len(left))
+    if left.kind == "class":
+        for label, other in _misspelt(left):
+            log.warning("%slabel %r has 1 row: is it %r misspelt?", name, label, other)
     return left
+
+
+def _misspelt(rows: LabeledExamples) -> list[tuple[str, str]]:
+    """Return labels of one row, each with the label of several rows that is spelt nearly alike."""
+    likeliest = np.asarray(rows.targets).argmax(axis=1)
+    counts = np.bincount(likeliest, minlength=len(rows.labels))
+    often = [rows.labels[label] for label in np.flatnonzero(counts >= _SEVERAL)]
+    found = []
+    for label in (rows.labels[label] for label in np.flatnonzero(counts == 1)):
+        letters = [one for one in often if _letters(one) != _letters(label)]
+        found += [(label, one) for one in get_close_matches(label, letters, 1, _ALIKE)]
+    return found
+
+
+def _letters(label: str) -> str:
+    return "".join(filter(str.isalpha, label))
 
 
 def _validation_split(source: Source) -> Source | None:

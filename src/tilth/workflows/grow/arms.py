@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import LabeledExamples, concatenate, repeat
 from tilth.classifiers.finetune import fine_tune
-from tilth.classifiers.load import repeat_count
+from tilth.classifiers.load import MOST_TIMES, repeat_count
 from tilth.classifiers.logistic import Head, begin_head
 from tilth.classifiers.settings import Finetuning
 from tilth.encoders.label_contrast import train_label_contrast
@@ -62,6 +62,7 @@ RETRIEVALS = {
 # Least shares of labelled rows among the rows of a mixture, but for the usual one.
 WEIGHTS = (0.5, 0.75)
 WEIGHTED = "{}, {:.0%} labelled"
+_OFTEN = 1_000  # times that a regression may count a row, at most
 _SHORT = 1.5  # times a share at most: two rows of each label may be nearly all
 _ROUNDS = 2
 # What an encoder is trained by on the labelled rows alone, by name.
@@ -412,7 +413,8 @@ class Trainer:
         """Train a student on both kinds of rows; labelled ones make up a share at least."""
         if not len(rows):
             return replace(self._taught(extra.rows, fold, extra), times=0)
-        times = repeat_count(weight, len(extra.rows), len(rows))
+        most = MOST_TIMES if self.teacher.arm == PLAIN else _OFTEN
+        times = repeat_count(weight, len(extra.rows), len(rows), most)
         own = rows
         if RETRIEVED in extra.origin or DESCRIBED in extra.origin:
             given = self._taught_by(fold, rows.texts)
