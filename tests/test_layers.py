@@ -13,14 +13,15 @@ from tests.tiny.calls import python
 
 ROOT = Path(__file__).parent.parent / "src" / "tilth"
 
-# Each folder and what it may import; errors, files, limits, storage and urls are open to all.
+# Each folder and what it may import; errors, files, limits, storage, urls and kernels are open to all.
 BELOW: dict[str, set[str]] = {
     "errors": set(),
     "urls": set(),
     "storage": set(),
     "files": set(),
     "limits": set(),
-    "object_code": set(),
+    "openmp": set(),
+    "object_code": {"openmp"},
     "metrics": set(),
     "runs": set(),
     "data": {"metrics"},
@@ -37,7 +38,7 @@ BELOW: dict[str, set[str]] = {
     },
 }  # fmt: skip
 BELOW["view"] = BELOW["report"] | {"report", "bank", "evaluate"}
-OPEN = {"errors", "files", "limits", "storage", "urls", "object_code"}
+OPEN = {"errors", "files", "limits", "storage", "urls", "openmp", "object_code"}
 _ALL = set(BELOW) - OPEN
 BELOW["workflows"] = _ALL
 BELOW["recipes"] = _ALL | {"workflows"}

@@ -11,7 +11,9 @@ import importlib
 import logging
 import os
 import re
-from functools import cache
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +24,7 @@ import numpy as np
 
 from tilth.errors import TilthError
 from tilth.files import atomic_write
+from tilth.openmp import run_parts
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +50,7 @@ class Compiled:
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
-        self._functions: dict[tuple[Any, ...], Any] = {}
+        self._functions: dict[tuple[Any, ...], tuple[Any, int, list[Any]]] = {}
 
     def __call__(self, *arguments: Any) -> None:
         """Run the kernel without the interpreter's lock.
@@ -55,28 +58,42 @@ class Compiled:
         Args:
             arguments: C-contiguous arrays, integers and floats.
         """
-        kinds: list[Any] = []
-        flat: list[Any] = []  # as numba passes arguments
-        for argument in arguments:
-            if isinstance(argument, np.ndarray):
-                assert argument.flags.c_contiguous
-                kinds.append((argument.dtype.char, argument.ndim))
-                flat += (0, 0, argument.size, argument.itemsize, argument.ctypes.data)
-                flat += argument.shape + argument.strides
-            else:
-                kinds.append(ctypes.c_double if isinstance(argument, float) else _SIZE)
-                flat.append(argument)
-        key = tuple(kinds)
-        function = self._functions.get(key)
+        kinds, flat = _flat(arguments)
+        function, _, _ = self._function(kinds)
+        found, error = _POINTER(), _POINTER()
+        self._check(function(ctypes.byref(found), ctypes.byref(error), *flat))
+
+    def each(self, parts: Sequence[tuple[Any, ...]], threads: int) -> None:
+        """Run the kernel with the arguments of each part, in so many of torch's threads.
+
+        Args:
+            parts: arguments of the same types.
+        """
+        if len(parts) == 1:
+            self(*parts[0])
+            return
+        flat = [_flat(arguments) for arguments in parts]
+        _, address, types = self._function(flat[0][0])
+        assert all(kinds == flat[0][0] for kinds, _ in flat)
+        status = run_parts(address, types, [words for _, words in flat], threads)
+        if status is None:
+            list(_pool(threads).map(lambda arguments: self(*arguments), parts))
+        else:
+            self._check(*status)
+
+    def _check(self, *status: int) -> None:
+        assert not any(status), f"{self.module}.{self.name}: status {status}"
+
+    def _function(self, kinds: tuple[Any, ...]) -> tuple[Any, int, list[Any]]:
+        """Return the function for arguments of these kinds, its address, and their types."""
+        function = self._functions.get(kinds)
         if function is None:
             with _COMPILER:
-                if (function := self._functions.get(key)) is None:  # another thread's
-                    function = self._functions[key] = self._load(key)
-        found, error = _POINTER(), _POINTER()
-        status = function(ctypes.byref(found), ctypes.byref(error), *flat)
-        assert not status, f"{self.module}.{self.name}: status {status}"
+                if (function := self._functions.get(kinds)) is None:  # another thread's
+                    function = self._functions[kinds] = self._load(kinds)
+        return function
 
-    def _load(self, kinds: tuple[Any, ...]) -> Any:
+    def _load(self, kinds: tuple[Any, ...]) -> tuple[Any, int, list[Any]]:
         name = f"{self.module}.{self.name}-{_fingerprint(self.module, kinds)}.o"
         kept = _kept(self.module, name)
         if kept is None:
@@ -85,10 +102,33 @@ class Compiled:
         else:
             head, _, code = kept.partition(b"\n")
             symbol = head.decode()
-        types: list[Any] = [_POINTER, _POINTER]
+        types: list[Any] = []
         for kind in kinds:
             types += [_SIZE] * (5 + 2 * kind[1]) if isinstance(kind, tuple) else [kind]
-        return ctypes.CFUNCTYPE(ctypes.c_int32, *types)(_link(code, symbol))
+        address = _link(code, symbol)
+        made = ctypes.CFUNCTYPE(ctypes.c_int32, _POINTER, _POINTER, *types)
+        return made(address), address, types
+
+
+def _flat(arguments: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
+    """Return the kinds of arguments, and them as numba passes them."""
+    kinds: list[Any] = []
+    flat: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            assert argument.flags.c_contiguous
+            kinds.append((argument.dtype.char, argument.ndim))
+            flat += (0, 0, argument.size, argument.itemsize, argument.ctypes.data)
+            flat += argument.shape + argument.strides
+        else:
+            kinds.append(ctypes.c_double if isinstance(argument, float) else _SIZE)
+            flat.append(argument)
+    return tuple(kinds), flat
+
+
+@lru_cache(maxsize=1)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
 
 
 @cache

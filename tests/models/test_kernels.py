@@ -1,4 +1,5 @@
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,18 @@ import pytest
 from numba.core import caching
 
 from tests.tiny.calls import python
-from tilth import object_code
+from tilth import object_code, openmp
 from tilth.models.kernels import kernel
 from tilth.models.static import mean_vectors
 from tilth.object_code import Compiled
+
+
+@kernel
+def scaled(values, factor, shift, out):  # type: ignore[no-untyped-def]
+    """Multiply and add."""
+    for place in range(len(values)):
+        out[place] = values[place] * factor + shift
+
 
 VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -40,6 +49,29 @@ def test_a_kernel_works_without_a_folder_to_cache_it_in(
     with pytest.raises(RuntimeError, match="cannot cache"):
         caching.FunctionCache(double)
     assert kernel(double)(21) == 42
+
+
+@pytest.mark.parametrize("has_openmp", [True, False])
+@pytest.mark.parametrize(("parts", "threads"), [(1, 2), (2, 2), (3, 2), (2, 5), (9, 4)])
+def test_the_parts_of_a_kernel_run_in_torchs_threads_or_others(
+    monkeypatch: pytest.MonkeyPatch, parts: int, threads: int, *, has_openmp: bool
+) -> None:
+    assert openmp._openmp() is not None  # torch has been installed from its own packages
+    if not has_openmp:
+        monkeypatch.setattr(openmp, "_openmp", lambda: None)
+    values, found = np.arange(40.0), np.zeros(40)
+    run, bounds = Compiled(__name__, "scaled"), np.linspace(0, 40, parts + 1).astype(int)
+    some = [slice(*ends) for ends in pairwise(bounds)]
+    run.each([(values[one], 0.5 * one.start, one.stop, found[one]) for one in some], threads)
+    for one in some:
+        assert found[one].tolist() == (values[one] * 0.5 * one.start + one.stop).tolist()
+
+
+def test_a_part_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Compiled(__name__, "scaled")
+    monkeypatch.setattr(object_code, "run_parts", lambda *_: [0, 1])
+    with pytest.raises(AssertionError, match=r"scaled: status \(0, 1\)"):
+        run.each([(np.zeros(1), 1.0, 1, np.zeros(1))] * 2, 2)
 
 
 def test_the_first_process_says_that_it_compiles_and_the_next_one_imports_no_numba(

@@ -194,13 +194,13 @@ class SharedRows(KVCache):
         chunks, found = np.empty((1,) * (size // LANES), np.uint8), out.numpy()
         tokens = rounded_up(int(table[:, TOKENS].max()) + own_keys.shape[2])
 
-        def work(some: slice, _: int) -> None:
-            _attend_rows(
+        def arguments(some: slice, _: int) -> tuple[Any, ...]:
+            return (
                 chunks, queries, keys, values, own_keys, own_values, table, self._order[some],
                 scaling * math.log2(math.e), np.empty(tokens, np.float32), found,
             )  # fmt: skip
 
-        in_parts(work, rows)
+        in_parts(_attend_rows, arguments, rows)
         return out.to(query.dtype)[:, None]
 
 

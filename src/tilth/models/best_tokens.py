@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -29,7 +31,7 @@ def log_totals(logits: Tensor) -> Tensor:
         return torch.cat([part.float().logsumexp(-1) for part in _blocks(logits, logits)])
     given, found = codes(logits), torch.empty(len(logits))
     totals = found.numpy()
-    in_parts(lambda some, _: _log_totals(given[some], totals[some]), len(given))
+    in_parts(_log_totals, lambda some, _: (given[some], totals[some]), len(given))
     return found
 
 
@@ -48,14 +50,14 @@ def largest_logits(logits: Tensor, rows: Tensor, count: int) -> tuple[Tensor, Te
     found = torch.empty(len(rows), count), torch.empty(len(rows), count, dtype=torch.int64)
     largest, tokens = (one.numpy() for one in found)
 
-    def work(some: slice, _: int) -> None:
+    def arguments(some: slice, _: int) -> tuple[Any, ...]:
         width = given.shape[1]
-        _largest_logits(
+        return (
             given, places[some], np.empty(width + WIDTH, np.float32), np.empty(width, np.int64),
             largest[some], tokens[some],
         )  # fmt: skip
 
-    in_parts(work, len(places))
+    in_parts(_largest_logits, arguments, len(places))
     return found
 
 
@@ -74,10 +76,10 @@ def best_tokens(
     if _has_kernel(given):
         scores = codes(given)
 
-        def work(some: slice, _: int) -> None:
-            _take_off(scores[some], columns[some], costs[some], np.empty(len(costs[0]), np.float32))
+        def arguments(some: slice, _: int) -> tuple[Any, ...]:
+            return scores[some], columns[some], costs[some], np.empty(len(costs[0]), np.float32)
 
-        in_parts(work, len(scores))
+        in_parts(_take_off, arguments, len(scores))
         given = torch.from_numpy(scores)
     else:
         places = torch.from_numpy(columns).clamp(min=0).to(given.device)

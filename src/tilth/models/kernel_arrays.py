@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -85,15 +83,15 @@ def attend_texts(
     given, found = codes(queries), codes(out)
     longest = rounded_up(int(counts.max(initial=1)) + ROWS)
 
-    def work(some: slice, _: int) -> None:
+    def arguments(some: slice, _: int) -> tuple[Any, ...]:
         # What is not written is computed with, too: with any bits, some processors take long.
-        _attend_texts(
+        return (
             given, starts[some.start : some.stop + 1], texts[some], int(is_causal),
             scale * math.log2(math.e), np.zeros((size + ROWS, longest), np.float32),
             np.zeros((longest + 2 * ROWS, size), np.float32), found,
         )  # fmt: skip
 
-    in_parts(work, len(texts))
+    in_parts(_attend_texts, arguments, len(texts))
     return out
 
 
@@ -129,13 +127,13 @@ def move_heads(
     empty = np.empty((width, 0), np.float32)
     cosines, sines = tables or (empty, empty)
 
-    def work(some: slice, _: int) -> None:
-        _move_heads(
+    def arguments(some: slice, _: int) -> tuple[Any, ...]:
+        return (
             like, matrices, scales, 2 if tables else 0, starts[some.start : some.stop + 1],
             some.start, cosines, sines, int(to_padded), np.zeros((2 * heads, size), np.float32),
         )  # fmt: skip
 
-    in_parts(work, len(starts) - 1)
+    in_parts(_move_heads, arguments, len(starts) - 1)
 
 
 def gelu_gate(wide: Tensor) -> Tensor:
@@ -147,7 +145,7 @@ def gelu_gate(wide: Tensor) -> Tensor:
     width = wide.shape[-1] // 2
     out = wide.new_empty(*wide.shape[:-1], width)
     given, found = codes(wide).reshape(-1, 2 * width), codes(out).reshape(-1, width)
-    in_parts(lambda some, _: _gate(given[some], found[some]), len(given))
+    in_parts(_gate, lambda some, _: (given[some], found[some]), len(given))
     return out
 
 
@@ -155,7 +153,7 @@ def gelu_gate_gradient(wide: Tensor, of_output: Tensor) -> Tensor:
     """Return the gradient of `gelu_gate`; arguments (..., 2 * width) and (..., width)."""
     out = torch.empty_like(wide, memory_format=torch.contiguous_format)
     given, above, found = (codes(one).reshape(-1, one.shape[-1]) for one in (wide, of_output, out))
-    in_parts(lambda some, _: _gate_back(given[some], above[some], found[some]), len(given))
+    in_parts(_gate_back, lambda some, _: (given[some], above[some], found[some]), len(given))
     return out
 
 
@@ -164,17 +162,15 @@ def rounded_up(count: int) -> int:
     return -(-count // WIDTH) * WIDTH
 
 
-def in_parts(work: Callable[[slice, int], None], count: int) -> None:
-    """Call `work(rows, thread)` on slices of `count` rows, one for each thread of torch."""
+def in_parts(
+    kernel: Compiled, arguments: Callable[[slice, int], tuple[Any, ...]], count: int
+) -> None:
+    """Run a kernel on slices of `count` rows, one for each thread of torch.
+
+    Args:
+        arguments: of the kernel for a slice and the number of its thread.
+    """
     threads = torch.get_num_threads()
-    if threads == 1:
-        work(slice(0, count), 0)
-        return
-    bounds = np.linspace(0, count, threads + 1).astype(int).tolist()
+    bounds = [count * number // threads for number in range(threads + 1)]
     parts = map(slice, bounds[:-1], bounds[1:])
-    list(_pool(threads).map(work, parts, range(threads)))
-
-
-@lru_cache(maxsize=1)
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads)
+    kernel.each([arguments(part, number) for number, part in enumerate(parts)], threads)

@@ -219,14 +219,14 @@ class SpanDecoder:
         found, head = out.numpy(), kept.shape[3]
         scale *= math.log2(math.e)
 
-        def work(rows: slice, thread: int) -> None:
-            _attend_spans(
+        def arguments(rows: slice, thread: int) -> tuple[Any, ...]:
+            return (
                 chunks, queries[rows], keys.reshape(-1, self.size), values.reshape(-1, self.size),
                 spans, first[rows.start : rows.stop + 1], head, scale, self.weights[thread],
                 found[rows],
             )  # fmt: skip
 
-        in_parts(work, len(query))
+        in_parts(_attend_spans, arguments, len(query))
         return out.to(query.dtype)
 
 
