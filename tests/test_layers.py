@@ -20,8 +20,8 @@ BELOW: dict[str, set[str]] = {
     "storage": set(),
     "files": set(),
     "limits": set(),
-    "openmp": set(),
-    "object_code": {"openmp"},
+    "machine_code": set(),
+    "object_code": {"machine_code"},
     "metrics": set(),
     "runs": set(),
     "data": {"metrics"},
@@ -38,7 +38,7 @@ BELOW: dict[str, set[str]] = {
     },
 }  # fmt: skip
 BELOW["view"] = BELOW["report"] | {"report", "bank", "evaluate"}
-OPEN = {"errors", "files", "limits", "storage", "urls", "openmp", "object_code"}
+OPEN = {"errors", "files", "limits", "storage", "urls", "machine_code", "object_code"}
 _ALL = set(BELOW) - OPEN
 BELOW["workflows"] = _ALL
 BELOW["recipes"] = _ALL | {"workflows"}

@@ -24,7 +24,7 @@ import numpy as np
 
 from tilth.errors import TilthError
 from tilth.files import atomic_write
-from tilth.openmp import run_parts
+from tilth.machine_code import link, run_parts
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class Compiled:
         types: list[Any] = []
         for kind in kinds:
             types += [_SIZE] * (5 + 2 * kind[1]) if isinstance(kind, tuple) else [kind]
-        address = _link(code, symbol)
+        address = link(symbol, code=code)
         made = ctypes.CFUNCTYPE(ctypes.c_int32, _POINTER, _POINTER, *types)
         return made(address), address, types
 
@@ -220,21 +220,3 @@ def _keep(module: str, name: str, content: bytes) -> None:
         except (OSError, TilthError):
             continue
         return
-
-
-_ENGINES: list[Any] = []  # own the code of the functions
-
-
-def _link(code: bytes, symbol: str) -> int:
-    """Load object code; return the address of a function."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    _ENGINES.append(engine)
-    address: int = engine.get_function_address(symbol)
-    return address

@@ -194,3 +194,15 @@ def test_a_regression_of_fewer_than_two_rows_a_label_finds_them_without_a_warnin
     weights, biases = logistic(features.astype(np.float32), targets, "class", 10.0)
     found = (features @ weights.T + biases).argmax(axis=1)
     assert found.tolist() == (np.arange(60) % 40).tolist()
+
+
+def test_rows_of_a_regression_count_as_often_as_is_said() -> None:
+    rng = np.random.default_rng(0)
+    features, targets = rng.standard_normal((30, 4)), np.eye(3, dtype=np.float32)[np.arange(30) % 3]
+    counts = np.arange(30) % 4
+    repeated = np.repeat(np.arange(30), counts)
+    weighted = logistic(features, targets, "class", 1.0, counts)
+    for one, other in zip(
+        weighted, logistic(features[repeated], targets[repeated], "class", 1.0), strict=True
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-3)

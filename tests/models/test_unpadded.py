@@ -176,6 +176,20 @@ def test_other_feed_forward_layers_compute_what_they_do(changed: dict[str, Any])
     assert torch.equal(*outputs) == ("mlp_dropout" not in changed)
 
 
+@torch.inference_mode()
+def test_gelu_and_gate_are_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[Any] = []
+    monkeypatch.setattr("tilth.models.unpadded.gelu_gate", lambda wide: passes.append(wide.shape)
+                        or gelu_gate(wide))  # fmt: skip
+    model, inputs = made("modernbert"), padded_batch()
+    model(**inputs)
+    assert not passes
+    with unpadded(model):
+        model(**inputs)
+    assert [shape[-1] for shape in passes] == [128] * 3
+
+
+@torch.inference_mode()
 def test_texts_do_not_depend_on_others() -> None:
     model, inputs = made("bert"), padded_batch()
     with unpadded(model, first_only=True):

@@ -23,7 +23,13 @@ _MOST, _BATCH = 5_000, 32  # rows of the regression, and of a forward pass
 _FAR = 5.0  # logit below the others' of a label that no row has
 
 
-def logistic(features: Any, targets: NDArray[np.float32], kind: Kind, strength: float) -> Head:
+def logistic(
+    features: Any,
+    targets: NDArray[np.float32],
+    kind: Kind,
+    strength: float,
+    counts: NDArray[np.int64] | None = None,
+) -> Head:
     """Fit logistic regression; return its weights, (labels, width), and biases, (labels,).
 
     Args:
@@ -32,19 +38,20 @@ def logistic(features: Any, targets: NDArray[np.float32], kind: Kind, strength: 
             # (rows, labels)
         kind: `multi`: one regression for each label; else one of all labels.
         strength: inverse of the regularisation.
+        counts: how often each row counts; None: once. # (rows,)
     """
     labels, width = targets.shape[1], features.shape[1]
     weights = np.zeros((labels, width), np.float32)
     biases = np.zeros(labels, np.float32)
     if kind == "multi":
         for label in range(labels):
-            found = _fit(features, targets[:, label] > 0.5, strength)
+            found = _fit(features, targets[:, label] > 0.5, strength, counts)
             if found is None:
                 biases[label] = _FAR if targets[0, label] > 0.5 else -_FAR
             else:
                 weights[label], biases[label] = found[1][0], found[2][0]
         return weights, biases
-    found = _fit(features, targets.argmax(axis=1), strength)
+    found = _fit(features, targets.argmax(axis=1), strength, counts)
     seen, some, offsets = found or (np.unique(targets.argmax(axis=1)), weights[:1], biases[:1])
     if len(seen) == 2 and len(some) == 1:  # one row of weights for both
         some, offsets = np.concatenate([-some, some]) / 2, np.concatenate([-offsets, offsets]) / 2
@@ -53,7 +60,9 @@ def logistic(features: Any, targets: NDArray[np.float32], kind: Kind, strength: 
     return weights, biases
 
 
-def _fit(features: Any, answers: NDArray[Any], strength: float) -> Any:
+def _fit(
+    features: Any, answers: NDArray[Any], strength: float, counts: NDArray[np.int64] | None
+) -> Any:
     """Return the classes that occur, weights and biases; None where there is only one."""
     from sklearn.linear_model import LogisticRegression
 
@@ -61,7 +70,8 @@ def _fit(features: Any, answers: NDArray[Any], strength: float) -> Any:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # few rows a label; not converged
-        model = LogisticRegression(C=strength, max_iter=1000).fit(features, answers)
+        model = LogisticRegression(C=strength, max_iter=1000)
+        model.fit(features, answers, sample_weight=counts)
     return model.classes_, model.coef_, model.intercept_
 
 
@@ -106,9 +116,14 @@ def head_inputs(
     return features
 
 
-def fit_head(features: NDArray[np.float32], targets: NDArray[np.float32], kind: Kind) -> Head:
+def fit_head(
+    features: NDArray[np.float32],
+    targets: NDArray[np.float32],
+    kind: Kind,
+    counts: NDArray[np.int64] | None = None,
+) -> Head:
     """Fit logistic regression on what a head reads; arguments as of `logistic`."""
-    return logistic(features, targets, kind, _STRENGTH)
+    return logistic(features, targets, kind, _STRENGTH, counts)
 
 
 def set_head(classifier: Classifier, head: Head) -> None:

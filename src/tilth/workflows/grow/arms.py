@@ -62,7 +62,6 @@ RETRIEVALS = {
 # Least shares of labelled rows among the rows of a mixture, but for the usual one.
 WEIGHTS = (0.5, 0.75)
 WEIGHTED = "{}, {:.0%} labelled"
-_OFTEN = 1_000  # times that a regression may count a row, at most
 _SHORT = 1.5  # times a share at most: two rows of each label may be nearly all
 _ROUNDS = 2
 # What an encoder is trained by on the labelled rows alone, by name.
@@ -75,7 +74,7 @@ class Arm:
 
     Attributes:
         sources: of rows beside the labelled ones.
-        setting: the name of its one source's setting, if that is not the usual one.
+        setting: the name of its one source's setting; empty: the usual one.
         weight: the least share of labelled rows among all.
         rounds: of self-training: in the second, another encoder is trained on the sentences that
             the first student labels most surely, and its weights are averaged with the teacher's.
@@ -93,6 +92,11 @@ class Arm:
     def needs(self) -> set[str]:
         """The sources and settings whose rows must be made."""
         return {*self.sources, self.setting}
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the first rung tries it: it has one source at most, weighted as usual."""
+        return len(self.sources) < 2 and self.weight == SHARE
 
     @property
     def is_curve(self) -> bool:
@@ -170,15 +174,19 @@ def arms_of(task: GrowTask, settings: Growth, *, raw: bool, embeds: bool = True)
             names = REWRITES if source == PARAPHRASED else (source,)
             found += [Arm(name, (source,), name) for name in names]
             sources.append(source)
-    mixtures = [
+    every = [
         Arm(" + ".join(some), some)
-        for size in range(2, len(sources) + 1) for some in combinations(sources, size)
+        for size in range(1, len(sources) + 1) for some in combinations(sources, size)
     ]  # fmt: skip
-    weighted = [
-        replace(arm, name=WEIGHTED.format(arm.name, weight), weight=weight)
-        for weight in WEIGHTS if embeds and len(task.rows) for arm in mixtures
-    ]  # fmt: skip
-    return found + mixtures + weighted
+    found += [arm for arm in every if len(arm.sources) > 1]
+    if (
+        embeds and len(task.rows) and len(sources) > 1
+    ):  # of single sources, too: what a mixture is without the others
+        found += [
+            replace(arm, name=WEIGHTED.format(arm.name, weight), weight=weight)
+            for weight in WEIGHTS for arm in every
+        ]  # fmt: skip
+    return found
 
 
 def some_of(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.int64]:
@@ -348,13 +356,6 @@ class Trainer:
             begin_head(model, encode(model, rows, bfloat16=False))
         return model
 
-    def _taught(self, rows: LabeledExamples, fold: Fold, about: Extra) -> Grown:
-        """Train a student on rows."""
-        if self.teacher.arm == PLAIN:
-            return _tuned_on(self._tuned(rows, fold), about)
-        encoder = self._encoder(self.teacher.arm, fold)
-        return _headed_by(encoder, encoder.fit(rows), about)
-
     def _student(self, arm: Arm, fold: Fold, rows: LabeledExamples) -> Grown:
         """Train on a fold's labelled rows and on those of an arm's sources."""
         grown = self._fit(rows, self.extra(arm, fold), fold, arm.weight)
@@ -411,18 +412,23 @@ class Trainer:
 
     def _fit(self, rows: LabeledExamples, extra: Extra, fold: Fold, weight: float) -> Grown:
         """Train a student on both kinds of rows; labelled ones make up a share at least."""
-        if not len(rows):
-            return replace(self._taught(extra.rows, fold, extra), times=0)
-        most = MOST_TIMES if self.teacher.arm == PLAIN else _OFTEN
-        times = repeat_count(weight, len(extra.rows), len(rows), most)
-        own = rows
-        if RETRIEVED in extra.origin or DESCRIBED in extra.origin:
-            given = self._taught_by(fold, rows.texts)
-            blended = (np.asarray(rows.targets) + given) / 2
-            own = replace(rows, targets=blended.astype(np.float32))
-        both = concatenate(extra.rows, repeat(own, times))
-        trained = Extra.of(own, LABELLED).and_then(extra)
-        return replace(self._taught(both, fold, trained), times=times)
+        is_tuned, own, times, trained = self.teacher.arm == PLAIN, rows, 0, extra
+        if len(rows):
+            most = MOST_TIMES if is_tuned else len(extra.rows)
+            times = repeat_count(weight, len(extra.rows), len(rows), most)
+            if RETRIEVED in extra.origin or DESCRIBED in extra.origin:
+                given = self._taught_by(fold, rows.texts)
+                blended = (np.asarray(rows.targets) + given) / 2
+                own = replace(rows, targets=blended.astype(np.float32))
+            trained = Extra.of(own, LABELLED).and_then(extra)
+        if is_tuned:
+            both = concatenate(extra.rows, repeat(own, times))
+            grown = _tuned_on(self._tuned(both, fold), trained)
+        else:
+            encoder = self._encoder(self.teacher.arm, fold)
+            counts = np.where(np.array(trained.origin) == LABELLED, times, 1)  # (rows,)
+            grown = _headed_by(encoder, encoder.fit(trained.rows, counts), trained)
+        return replace(grown, times=times)
 
 
 def _headed_by(heads: Heads, head: Head, rows: Extra) -> Grown:

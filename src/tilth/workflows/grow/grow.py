@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from tilth.workflows.grow.growing import Given, Growing, Kept, open_run
 from tilth.workflows.grow.notes import (
     better_on_test,
     few_rows,
+    lucky_ways,
     more_labels,
     raw_warnings,
     simpler_ways,
@@ -280,4 +282,5 @@ class _GrowingClassifier(Growing):
                 "Nothing was measured: there are no labelled rows. Label the sentences of "
                 f"{TO_LABEL} and give them with --train or --validation.",
             ]
-        return [*said, *simpler_ways(self.search, best), *more_labels(self.search)]
+        found = [notes(self.search, best) for notes in (lucky_ways, simpler_ways)]
+        return [*said, *chain(*found), *more_labels(self.search)]

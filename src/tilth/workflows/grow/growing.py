@@ -160,7 +160,7 @@ class Growing(ABC):
         if self.plan.dropped:
             log.warning(
                 "left out, as it would take too much of the first budget: %s",
-                ", ".join(self.plan.dropped),
+                "; ".join(self.plan.dropped),
             )
 
     def _try_to_make(self, source: str, make: Callable[[], object]) -> None:
@@ -255,12 +255,12 @@ class Growing(ABC):
         }  # fmt: skip
         if ended and (dear := self.plan.dropped):
             found["notes"].append(
-                f"Not tried, as the texts take too much of the budget to make: {', '.join(dear)}. "
+                f"Not tried, as the texts take too much of the budget to make: {'; '.join(dear)}. "
                 "Another run with a larger --budget would try it."
             )
         if self.folds and ended and (untried := self._untried_arms()):
             found["notes"].append(
-                f"Not tried, as the budget is too short: {', '.join(untried)}. A larger --budget "
+                f"Not tried, as the budget is too short: {'; '.join(untried)}. A larger --budget "
                 "goes on from here."
             )
         return found
@@ -268,9 +268,7 @@ class Growing(ABC):
     def _untried_arms(self) -> list[str]:
         """Return the arms but mixtures that were not measured."""
         return [
-            arm.name
-            for arm in self.search.usable
-            if len(arm.sources) < 2 and not self.search.done(arm)
+            arm.name for arm in self.search.usable if arm.is_first and not self.search.done(arm)
         ]
 
     def _shares(self, best: Arm) -> list[dict[str, Any]]:

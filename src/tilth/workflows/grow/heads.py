@@ -61,11 +61,16 @@ class Heads:
         """Logistic regression of the rows that the encoder is trained on."""
         return self.fit(self.rows)
 
-    def fit(self, rows: LabeledExamples) -> Head:
-        """Return logistic regression of single texts."""
+    def fit(self, rows: LabeledExamples, counts: NDArray[np.int64] | None = None) -> Head:
+        """Return logistic regression of single texts.
+
+        Args:
+            counts: how often each row counts; None: once. # (rows,)
+        """
         some = some_rows(len(rows))
         vectors = self.vectors([rows.texts[row][0] for row in some])
-        return fit_head(vectors, np.asarray(rows.targets)[some], "class")
+        counts = None if counts is None else counts[some]
+        return fit_head(vectors, np.asarray(rows.targets)[some], "class", counts)
 
     def answer(self, head: Head, texts: Sequence[tuple[str, ...]]) -> NDArray[np.float32]:
         """Return the probabilities of single texts, (texts, labels)."""

@@ -45,6 +45,23 @@ def simpler_ways(search: Search, best: Arm) -> list[str]:
     return [f"The gain over the best simple way, {name}, is unlikely to be chance: {shown(gain)}."]
 
 
+def lucky_ways(search: Search, best: Arm) -> list[str]:
+    """Return a note where a way with rows of sources leads what is kept, maybe by chance."""
+    gains = [
+        (arm.name, gain)
+        for arm in search.arms
+        if arm.sources and (gain := search.gain(arm, search.reference)) is not None
+        and gain.value > 0 and not search.may_be_kept(arm, gain)
+    ]  # fmt: skip
+    if best != search.reference or not gains:
+        return []
+    name, gain = max(gains, key=lambda named: named[1].value)
+    return [
+        f"Less than a standard error ahead of what is kept, which may be chance: {name}. Its gain: "
+        f"{shown(gain)}. More labelled rows would tell."
+    ]
+
+
 def encoder_notes(search: Search, best: Arm, base: str) -> list[str]:
     """Return whether anything lifts an encoder, and whether a mixture was worth it."""
     if best == search.reference:

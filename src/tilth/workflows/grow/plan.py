@@ -30,6 +30,7 @@ _ROWS, _BATCH, _EPOCHS = 48, 16, 3  # of the measured trainings
 TEXT = "the quick search for a word in some raw text of the usual length is over now"
 _REWRITES = 3
 _DEAREST = 1 / 3  # of the budget, that a source's texts may take to make
+_LITTLE = 1 / 10  # that paraphrases of all settings may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def make_plan(
     speed = measure_speed(usual, task, sources.device)
     known = {usual: speed}
     made = _source_seconds(task, sources, arms)
-    dropped = _too_dear(made, _DEAREST * settings.seconds)
+    dropped = _too_dear(made, settings.seconds)
     usable = [arm for arm in arms if not arm.needs & set(dropped)]
     kept = {name: one for name, one in made.items() if name not in dropped}
 
@@ -113,7 +114,7 @@ def rungs_of(
     """Return what each rung tries; which arms stay is not known, so all count as the mean."""
     always = [arm for arm in arms if arm.is_simple and arm.name != SETFIT]
     curve = [arm for arm in arms if arm.is_curve]
-    others = [arm for arm in arms if len(arm.sources) == 1 or arm.name == SETFIT]
+    others = [arm for arm in arms if (arm.sources and arm.is_first) or arm.name == SETFIT]
     mixed = [arm for arm in arms if len(arm.sources) > 1]
     kinds = len({arm.sources for arm in mixed})  # each with as many weights
     mean = float(np.mean([cost(arm) for arm in others])) if others else 0.0
@@ -164,12 +165,16 @@ def _source_seconds(task: GrowTask, sources: Sources, arms: Sequence[Arm]) -> di
     return found
 
 
-def _too_dear(made: Mapping[str, float], most: float) -> list[str]:
-    """Return the sources that would take more seconds to make, settings of one source together."""
+def _too_dear(made: Mapping[str, float], budget: float) -> list[str]:
+    """Return the sources that would take too much of a budget to make.
+
+    More settings of paraphrases are made only where they take little.
+    """
     found, rewriting = [], 0.0
     for name, seconds in made.items():
         rewriting += seconds if name in REWRITES else 0.0
-        if (rewriting if name in REWRITES else seconds) > most:
+        is_more = name in REWRITES and name != PARAPHRASED
+        if (rewriting if is_more else seconds) > (_LITTLE if is_more else _DEAREST) * budget:
             found.append(name)
     return found
 

@@ -26,6 +26,7 @@ from tilth.workflows.grow.arms import (
     encoders_of,
     temperature_of,
 )
+from tilth.workflows.train_classifier import SHARE
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.settings import Growth
@@ -37,6 +38,7 @@ _RUNG = "rung {} at {}"  # the fact which arms stay within a budget
 ENDED = "ended at {}"  # the fact why a search ended within a budget
 FINISHED, OVER, SURE = "finished", "budget", "margin"
 _FIRST = 2  # folds of the first rung, where there are several rungs
+_ERRORS = 1.96  # standard errors from an estimate to the end of its interval
 _CURVE_RUNGS = 2  # in which the learning curve is measured
 
 
@@ -196,14 +198,12 @@ class Search:
         if not self.done(self.reference):  # the budget was too short for it
             return max(some, key=lambda arm: self.score(arm).value)
         gains = {arm: self.gain(arm, self.reference) for arm in some}
-        known = {
-            arm: one.value
-            for arm, one in gains.items()
-            if one is not None and self._may_be_kept(one)
-        }
+        known = {arm: one for arm, one in gains.items() if one is not None}
+        if self.reference.is_saved:
+            known = {arm: one for arm, one in known.items() if self.may_be_kept(arm, one)}
         if not known:
             return self.reference
-        return max(known, key=lambda arm: known[arm])  # the first, and so simplest, of equals
+        return max(known, key=lambda arm: known[arm].value)  # the first, and so simplest, of equals
 
     def _undropped(self) -> list[Arm]:
         """Return the saved arms that are left after the last whole rung, measured on its folds."""
@@ -229,7 +229,7 @@ class Search:
                 one for one in self.usable
                 if set(one.sources) == rest and one.sources and one.rounds == arm.rounds
             ]  # fmt: skip
-            same.sort(key=lambda one: one.weight != arm.weight)
+            same = [one for one in same if one.weight == arm.weight]
             found[source] = same[0] if same else self.reference
         return found
 
@@ -249,13 +249,22 @@ class Search:
         self.trainer.forget()
         return tried
 
-    def _may_be_kept(self, gain: Interval) -> bool:  # noqa: ARG002
-        """Tell whether an arm with such a gain over the reference may be kept."""
-        return True
+    def may_be_kept(self, arm: Arm, gain: Interval) -> bool:
+        """Tell whether an arm with such a gain over the reference may be kept.
+
+        With rows of sources it must be better by a standard error: the best of many ways that are
+        measured on few rows is otherwise the luckiest.
+
+        Reference:
+            Breiman et al. 1984, "Classification and Regression Trees", section 3.4.3.
+        """
+        if arm.is_simple:
+            return True
+        return gain.low is not None and gain.value > (gain.value - gain.low) / _ERRORS
 
     def go(self) -> str:
         """Run or resume all rungs; return why the search ended."""
-        alive = [arm for arm in self.usable if len(arm.sources) < 2]
+        alive = [arm for arm in self.usable if arm.is_first]
         start = 0
         for number, bound in enumerate(self.bounds):
             if self._rung(alive, self.folds[start:bound], number):
@@ -412,12 +421,11 @@ class Search:
             kept += [name for name in TRAINED if name not in kept]
         if number == 0:
             kinds = list(dict.fromkeys(arm.sources[0] for arm in order if arm.sources))
-            usual = Arm("").weight
             for size in {2, len(kinds)}:
                 kept += [
                     arm.name for arm in self.usable
                     if len(arm.sources) == size > 1 and set(arm.sources) == set(kinds[:size])
-                    and (arm.weight == usual or self.trainer.teacher.arm != PLAIN)
+                    and (arm.weight == SHARE or self.trainer.teacher.arm != PLAIN)
                 ]  # fmt: skip
         return kept
 

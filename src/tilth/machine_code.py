@@ -1,4 +1,4 @@
-"""Run a compiled kernel in parts on the threads that torch's own operations run on.
+"""Load machine code, and run it in parts on the threads that torch's own operations run on.
 
 torch's threads wait for work in a loop. Threads beside them find no free core, and take a tenth of
 a millisecond to wake up, about as long as a kernel takes.
@@ -73,14 +73,28 @@ def _openmp() -> tuple[Any, int, int] | None:
 _ENGINES: list[Any] = []  # own the code of the functions
 
 
+def link(symbol: str, *, assembly: str = "", code: bytes | None = None) -> int:
+    """Load a function from LLVM's assembly or from object code; return its address."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(assembly), machine)
+    if code is not None:
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _ENGINES.append(engine)
+    address: int = engine.get_function_address(symbol)
+    return address
+
+
 @cache
 def _team(kinds: tuple[Any, ...]) -> tuple[int, list[int]]:
     """Return the address of a function that each thread runs: it takes every so many parts.
 
     And the places of the arguments that are floats.
     """
-    import llvmlite.binding as llvm
-
     types = ["double" if kind is ctypes.c_double else "i64" for kind in kinds]
     loads = "\n".join(
         f"  %p{place} = getelementptr i64, ptr %block, i64 {place}\n"
@@ -124,11 +138,5 @@ end:
   ret void
 }}
 """
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(code), machine)
-    engine.finalize_object()
-    _ENGINES.append(engine)
     floats = [place for place, kind in enumerate(types) if kind == "double"]
-    return engine.get_function_address(_TEAM), floats
+    return link(_TEAM, assembly=code), floats
