@@ -288,7 +288,7 @@ def test_few_pairs_change_the_encoder(base: str, source: str) -> None:
 def test_nothing_surely_better_leaves_the_base_and_says_so(
     place: Path, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SimilaritySearch, "_may_be_kept", lambda *_: False)
+    monkeypatch.setattr(SimilaritySearch, "may_be_kept", lambda *_: False)
     found = run_grow(
         place, base, train=None, validation=str(place / "train.jsonl"), margin=100.0, repeats=2
     )
