@@ -51,7 +51,7 @@ def lucky_ways(search: Search, best: Arm) -> list[str]:
         (arm.name, gain)
         for arm in search.arms
         if arm.sources and (gain := search.gain(arm, search.reference)) is not None
-        and gain.value > 0 and not search.may_be_kept(arm, gain)
+        and gain.value > 0 and not search.may_be_kept(gain)
     ]  # fmt: skip
     if best != search.reference or not gains:
         return []

@@ -200,7 +200,7 @@ class Search:
         gains = {arm: self.gain(arm, self.reference) for arm in some}
         known = {arm: one for arm, one in gains.items() if one is not None}
         if self.reference.is_saved:
-            known = {arm: one for arm, one in known.items() if self.may_be_kept(arm, one)}
+            known = {arm: one for arm, one in known.items() if self.may_be_kept(one)}
         if not known:
             return self.reference
         return max(known, key=lambda arm: known[arm].value)  # the first, and so simplest, of equals
@@ -249,17 +249,14 @@ class Search:
         self.trainer.forget()
         return tried
 
-    def may_be_kept(self, arm: Arm, gain: Interval) -> bool:
-        """Tell whether an arm with such a gain over the reference may be kept.
+    def may_be_kept(self, gain: Interval) -> bool:
+        """Tell whether a gain over the reference is above its standard error.
 
-        With rows of sources it must be better by a standard error: the best of many ways that are
-        measured on few rows is otherwise the luckiest.
+        The best of many ways that are measured on few rows is otherwise the luckiest.
 
         Reference:
             Breiman et al. 1984, "Classification and Regression Trees", section 3.4.3.
         """
-        if arm.is_simple:
-            return True
         return gain.low is not None and gain.value > (gain.value - gain.low) / _ERRORS
 
     def go(self) -> str:
@@ -364,17 +361,23 @@ class Search:
         return [arm for arm in self.arms if arm.name in names]
 
     def _teach(self) -> None:
-        """Decide once what labels sentences: the best of contrastive encoder, SetFit and both.
+        """Decide once what labels sentences: the average of contrastive encoder and SetFit.
 
-        It is the fine-tuned base, whose students take much longer, if that is surely better.
+        It is one of the two if that leads by a standard error, or if there is no average, and the
+        fine-tuned base, whose students take much longer, if that is surely better.
         """
 
         def decide() -> dict[str, Any]:
-            arm = self.teacher
-            gains = {one: self.gain(one, arm) for one in self._named(*TRAINED, AVERAGE)}
-            known = {one: gain.value for one, gain in gains.items() if gain is not None}
-            if known and max(known.values()) > 0:
-                arm = max(known, key=lambda one: known[one])
+            averages = [arm for arm in self._named(AVERAGE) if self.done(arm)]
+            arm = averages[0] if averages else self.teacher
+            gains = {one: self.gain(one, arm) for one in self._named(*TRAINED)}
+            leads = {
+                one: gain.value
+                for one, gain in gains.items()
+                if gain is not None and self.may_be_kept(gain)
+            }
+            if leads:
+                arm = max(leads, key=lambda one: leads[one])
             for plain in self._named(PLAIN):
                 gain = self.gain(plain, arm)
                 if gain is not None and gain.low is not None and gain.low > 0:
