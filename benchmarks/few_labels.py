@@ -32,7 +32,7 @@ from tilth.workflows.baselines import STARTER
 from tilth.workflows.grow.arms import BY_DESCRIPTION, PLAIN, Arm, Bases, Teacher, Trainer, arms_of
 from tilth.workflows.grow.settings import GrowSources, Growth
 from tilth.workflows.grow.sources import Sources
-from tilth.workflows.grow.task import Fold, GrowTask, open_raw, read_grow_task
+from tilth.workflows.grow.task import GrowTask, open_raw, read_grow_task, whole_fold
 
 BASELINES = (MAJORITY, TFIDF, ENCODER, SETFIT, PLAIN)
 Cell = dict[str, dict[str, float]]
@@ -60,8 +60,7 @@ def run_cell(
     base = settings.base or STARTER
     trainer = Trainer(task, makes, Bases(base, base), settings, "cpu")
     trainer.teacher = Teacher(teacher)
-    none = task.rows.select(np.zeros(0, np.int64))
-    whole = Fold(-1, np.arange(len(task.rows)), np.zeros(0, np.int64), none)
+    whole = whole_fold(task.rows)
     gold = np.asarray(task.test.targets).argmax(axis=1)
     for arm in missing:
         began = time.process_time()

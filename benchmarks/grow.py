@@ -71,6 +71,13 @@ def drawn_rows(labels: list[Any], count: int, seed: int) -> list[int]:
     return list(dict.fromkeys(first + order))[:count] if count else []
 
 
+def describe(file: Path, task: str, names: list[str]) -> str:
+    """Write the descriptions of a task's labels, or their names in words; return the path."""
+    described = LABELS.get(task) or {name: name.replace("_", " ") for name in sorted(set(names))}
+    file.write_text(json.dumps({"task_name": task, "labels": described}), encoding="utf-8")
+    return str(file)
+
+
 def inputs(data: Path, out: Path, task: str, rows: int, seed: int) -> GrowSources:
     """Write drawn rows, raw text and descriptions of a task."""
     folder, raw = data / "classify" / task, out / "raw"
@@ -86,12 +93,9 @@ def inputs(data: Path, out: Path, task: str, rows: int, seed: int) -> GrowSource
             some = lines(file)
             drawn = np.sort(np.random.default_rng(0).permutation(len(some))[:BANK_LINES])
             target.write_text("\n".join(some[at] for at in drawn) + "\n", encoding="utf-8")
-    labels = out / f"{task}.json"
-    described = LABELS.get(task) or {name: name.replace("_", " ") for name in sorted(set(names))}
-    spec = {"task_name": task, "labels": described}
-    labels.write_text(json.dumps(spec), encoding="utf-8")
+    labels = describe(out / f"{task}.json", task, names)
     return GrowSources(
-        str(train) if rows else None, (str(raw),), str(labels), test=str(folder / "test.jsonl.gz")
+        str(train) if rows else None, (str(raw),), labels, test=str(folder / "test.jsonl.gz")
     )
 
 

@@ -6,8 +6,8 @@
 DIR holds classify/sst2, trec and insults. Of each task's train part some rows are labelled, the
 others are raw text whose labels are looked up when they are asked for. The contrastive encoder is
 trained on the labelled rows, on these and the 50 that it asks for, and on these and 50 random ones
-(twice). Printed is accuracy on the test set, and what labels gain, mean over the draws with 95%
-(Student's t).
+(twice). Printed is accuracy on the test set, and the gain of asked for over random ones, mean over
+the draws with 95% (Student's t).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from grow import LABELS, drawn_rows, lines
-from tilth.bank import Bank
+from grow import describe, drawn_rows, lines
 from tilth.metrics.significance import mean_interval
 from tilth.workflows.baselines import STARTER
 from tilth.workflows.grow.arms import CONTRAST, Arm, Bases, Trainer
@@ -29,7 +28,7 @@ from tilth.workflows.grow.notes import shown
 from tilth.workflows.grow.outputs import to_label
 from tilth.workflows.grow.settings import GrowSources, Growth
 from tilth.workflows.grow.sources import Sources
-from tilth.workflows.grow.task import Fold, GrowTask, open_raw, read_grow_task
+from tilth.workflows.grow.task import open_raw, read_grow_task, whole_fold
 
 RANDOM_TIMES = 2
 
@@ -38,16 +37,6 @@ def write(file: Path, rows: list[dict[str, str]]) -> str:
     """Write rows as jsonl; return its path."""
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(file)
-
-
-def trainer_of(
-    task: GrowTask, bank: Bank, settings: Growth, folder: Path
-) -> tuple[Trainer, Sources, Fold]:
-    """Return what trains on all labelled rows."""
-    makes = Sources(task, bank, settings, folder, "cpu")
-    none = task.rows.select(np.zeros(0, np.int64))
-    whole = Fold(-1, np.arange(len(task.rows)), np.zeros(0, np.int64), none)
-    return Trainer(task, makes, Bases(STARTER, STARTER), settings, "cpu"), makes, whole
 
 
 def accuracies(name: str, count: int, draw: int, asked: Any) -> dict[str, float]:
@@ -59,8 +48,7 @@ def accuracies(name: str, count: int, draw: int, asked: Any) -> dict[str, float]
     drawn = drawn_rows([row["label"] for row in rows], count, draw)
     others = [rows[at] for at in sorted(set(range(len(rows))) - set(drawn))]
     gold = {row["text"]: row["label"] for row in others}
-    labels = folder / "labels.json"
-    labels.write_text(json.dumps({"task_name": name, "labels": LABELS[name]}), encoding="utf-8")
+    labels = describe(folder / "labels.json", name, [row["label"] for row in rows])
     raw = folder / "raw.txt"
     raw.write_text("\n".join(gold) + "\n", encoding="utf-8")
     bank = open_raw([str(raw)], folder, device="cpu")
@@ -68,14 +56,15 @@ def accuracies(name: str, count: int, draw: int, asked: Any) -> dict[str, float]
     own = [rows[at] for at in drawn]
     settings = Growth(seed=draw)
     sources = GrowSources(
-        write(folder / "rows.jsonl", own), (str(raw),), str(labels),
+        write(folder / "rows.jsonl", own), (str(raw),), labels,
         test=str(place / "test.jsonl.gz"),
     )  # fmt: skip
 
     def accuracy(more: list[str], file: str) -> tuple[float, list[str]]:
         given = own + [{"text": text, "label": gold[text]} for text in more]
         task = read_grow_task(replace(sources, train=write(folder / file, given)))
-        trainer, makes, whole = trainer_of(task, bank, settings, folder)
+        makes, whole = Sources(task, bank, settings, folder, "cpu"), whole_fold(task.rows)
+        trainer = Trainer(task, makes, Bases(STARTER, STARTER), settings, "cpu")
         grown = trainer.train(Arm(CONTRAST), whole)
         assert task.test is not None
         assert grown.classifier is not None

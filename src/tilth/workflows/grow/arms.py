@@ -179,9 +179,8 @@ def arms_of(task: GrowTask, settings: Growth, *, raw: bool, embeds: bool = True)
         for size in range(1, len(sources) + 1) for some in combinations(sources, size)
     ]  # fmt: skip
     found += [arm for arm in every if len(arm.sources) > 1]
-    if (
-        embeds and len(task.rows) and len(sources) > 1
-    ):  # of single sources, too: what a mixture is without the others
+    # Of single sources, too: what a mixture is without the others.
+    if embeds and len(task.rows) and len(sources) > 1:
         found += [
             replace(arm, name=WEIGHTED.format(arm.name, weight), weight=weight)
             for weight in WEIGHTS for arm in every

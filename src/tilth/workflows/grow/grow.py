@@ -7,7 +7,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -282,5 +281,5 @@ class _GrowingClassifier(Growing):
                 "Nothing was measured: there are no labelled rows. Label the sentences of "
                 f"{TO_LABEL} and give them with --train or --validation.",
             ]
-        found = [notes(self.search, best) for notes in (lucky_ways, simpler_ways)]
-        return [*said, *chain(*found), *more_labels(self.search)]
+        said += lucky_ways(self.search, best) + simpler_ways(self.search, best)
+        return said + more_labels(self.search)

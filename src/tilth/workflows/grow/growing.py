@@ -12,8 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tilth.bank.manifest import MANIFEST, read_manifest
 from tilth.data.hashing import hash_of
 from tilth.errors import InputError, TilthError
@@ -26,7 +24,7 @@ from tilth.workflows.grow.outputs import DATASET, TO_LABEL, card_shares
 from tilth.workflows.grow.plan import Plan, too_short
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, Trains, rung_bounds
 from tilth.workflows.grow.sources import LABELLED, PARAPHRASES, TEXTS
-from tilth.workflows.grow.task import BANK, Fold, open_raw
+from tilth.workflows.grow.task import BANK, Fold, open_raw, whole_fold
 
 if TYPE_CHECKING:
     from tilth.bank import Bank
@@ -98,8 +96,7 @@ class Growing(ABC):
     def __init__(self, run: Run, task: Any, given: Given) -> None:
         self.run, self.task, self.given, self.settings = run, task, given, given.settings
         self.arms, self.folds, self.device = given.arms, given.folds, given.device
-        none = task.rows.select(np.zeros(0, np.int64))
-        self.whole = Fold(-1, np.arange(len(task.rows)), np.zeros(0, np.int64), none)
+        self.whole = whole_fold(task.rows)
         self.failed: list[str] = []  # sources that could not be made
 
     @abstractmethod

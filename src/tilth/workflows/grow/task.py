@@ -229,6 +229,12 @@ class Fold:
     repeat: int = 0
 
 
+def whole_fold(rows: LabeledExamples) -> Fold:
+    """Return the fold that trains on all rows and measures none."""
+    none = np.zeros(0, np.int64)
+    return Fold(-1, np.arange(len(rows)), none, rows.select(none))
+
+
 def folds_of(task: GrowTask, folds: int, repeats: int, seed: int) -> list[Fold]:
     """Return stratified folds, repeat after repeat; or all rows and the validation rows each time.
 
