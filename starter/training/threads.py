@@ -1,19 +1,25 @@
-"""What the training scripts share: threads with copies of the model, checkpoints, folders."""
+"""What training scripts share: threads with copies of the model, steps, checkpoints, folders."""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+CHECKPOINT_SECONDS, REPORT_SECONDS = 240, 480
+SHOWN_STEPS = 50  # between two lines of progress
 
 
 class Replicas:
@@ -65,6 +71,87 @@ class Replicas:
                         master.grad.add_(own.grad)
                     own.grad = None
         return sum(seconds) / len(seconds)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training of so many tokens, which goes on from the checkpoint in its folder.
+
+    Attributes:
+        replicas: of the model.
+        folder: holds checkpoints, and in `latest` the model of the last report.
+        tokens: budget, padding left out.
+        rate: peak learning rate.
+        pieces: batches of a step.
+    """
+
+    replicas: Replicas
+    tokenizer: PreTrainedTokenizerFast
+    optimizer: torch.optim.Optimizer
+    folder: Path
+    tokens: int
+    rate: float
+    pieces: int
+
+    def run(
+        self,
+        epoch: Callable[[int], Iterable[np.ndarray]],
+        collate: Callable[[np.ndarray, np.random.Generator], Any],
+        count: Callable[[np.ndarray], int],
+        report: Callable[[], str],
+    ) -> None:
+        """Train until the budget is used; print progress and reports.
+
+        Args:
+            epoch: gives the rows of each batch of an epoch.
+            collate: makes a batch of rows.
+            count: gives the number of tokens of rows.
+            report: gives the losses of held-out rows in words.
+        """
+        model, optimizer = self.replicas.model, self.optimizer
+        state = {"step": 0, "seen": 0, "epoch": 0, "batch": 0}
+        if (self.folder / "checkpoint.json").exists():
+            state = load_checkpoint(self.folder, model, optimizer)
+            print(f"resumed at {state}", flush=True)
+        began, begun_at = time.time(), state["seen"]
+        saved = reported = began
+        recent: list[float] = []
+        while state["seen"] < self.tokens:
+            batches = list(epoch(state["epoch"]))
+            for start in range(state["batch"], len(batches), self.pieces):
+                rate = learning_rate(self.rate, state["seen"], self.tokens)
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                pieces = batches[start : start + self.pieces]
+                rng = np.random.default_rng((state["epoch"], start))
+                optimizer.zero_grad(set_to_none=True)
+                recent.append(self.replicas.gradients([collate(rows, rng) for rows in pieces]))
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                state["step"] += 1
+                state["batch"] += len(pieces)
+                state["seen"] += sum(map(count, pieces))
+                if state["step"] % SHOWN_STEPS == 0:
+                    speed = (state["seen"] - begun_at) / (time.time() - began)
+                    print(
+                        f"step {state['step']} seen {state['seen'] / 1e6:.2f}M loss "
+                        f"{np.mean(recent):.3f} rate {rate:.1e} {speed:.0f} tokens/s",
+                        flush=True,
+                    )
+                    recent.clear()
+                if time.time() - saved > CHECKPOINT_SECONDS:
+                    save_checkpoint(self.folder, model, optimizer, state)
+                    saved = time.time()
+                if time.time() - reported > REPORT_SECONDS:
+                    print(f"dev loss {report()}", flush=True)
+                    save_model(model, self.tokenizer, self.folder / "latest")
+                    reported = time.time()
+                if state["seen"] >= self.tokens:
+                    break
+            else:
+                state |= {"epoch": state["epoch"] + 1, "batch": 0}
+        save_checkpoint(self.folder, model, optimizer, state)
+        print(f"done: {state}, dev loss {report()}", flush=True)
 
 
 def learning_rate(peak: float, seen: int, budget: int) -> float:

@@ -11,20 +11,13 @@ from __future__ import annotations
 
 import argparse
 import copy
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from starter.training.threads import (
-    Replicas,
-    learning_rate,
-    load_checkpoint,
-    save_checkpoint,
-    save_model,
-)
+from starter.training.threads import Replicas, Training, save_model
 from torch import Tensor
 from torch.nn import functional
 from transformers import AutoTokenizer, ModernBertConfig, ModernBertForMaskedLM
@@ -162,54 +155,16 @@ def main() -> None:
         [{"params": matrices, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}],
         lr=arguments.rate, betas=(0.9, 0.98), fused=True,
     )  # fmt: skip
-    state = {"step": 0, "seen": 0, "epoch": 0, "batch": 0}
-    if (work / "checkpoint.json").exists():
-        state = load_checkpoint(work, model, optimizer)
-        print(f"resumed at {state}", flush=True)
-
-    replicas = Replicas(model, arguments.threads, batch_loss)
-    began, begun_at = time.time(), state["seen"]
-    saved = exported = time.time()
-    recent: list[float] = []
-    while state["seen"] < arguments.tokens:
-        batches = list(segments.batches(state["epoch"]))
-        for start in range(state["batch"], len(batches), PIECES):
-            rate = learning_rate(arguments.rate, state["seen"], arguments.tokens)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            pieces = batches[start : start + PIECES]
-            rng = np.random.default_rng((state["epoch"], start))
-            optimizer.zero_grad(set_to_none=True)
-            recent.append(replicas.gradients([segments.collate(rows, rng) for rows in pieces]))
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            state["step"] += 1
-            state["batch"] += len(pieces)
-            state["seen"] += sum(
-                int((segments.offsets[rows + 1] - segments.offsets[rows]).sum()) for rows in pieces
-            )
-            if state["step"] % 100 == 0:
-                speed = (state["seen"] - begun_at) / (time.time() - began)
-                print(
-                    f"step {state['step']} seen {state['seen'] / 1e6:.2f}M loss "
-                    f"{np.mean(recent):.3f} rate {rate:.1e} {speed:.0f} tokens/s",
-                    flush=True,
-                )
-                recent.clear()
-            if time.time() - saved > 240:
-                save_checkpoint(work, model, optimizer, state)
-                saved = time.time()
-            if time.time() - exported > 480:
-                print(f"dev loss {dev_loss(model, segments):.4f}", flush=True)
-                save_model(model, tokenizer, work / "latest")
-                exported = time.time()
-            if state["seen"] >= arguments.tokens:
-                break
-        else:
-            state["epoch"] += 1
-            state["batch"] = 0
-    save_checkpoint(work, model, optimizer, state)
-    print(f"done: {state}, dev loss {dev_loss(model, segments):.4f}", flush=True)
+    training = Training(
+        Replicas(model, arguments.threads, batch_loss), tokenizer, optimizer, work,
+        arguments.tokens, arguments.rate, PIECES,
+    )  # fmt: skip
+    training.run(
+        segments.batches,
+        segments.collate,
+        lambda rows: int((segments.offsets[rows + 1] - segments.offsets[rows]).sum()),
+        lambda: f"{dev_loss(model, segments):.4f}",
+    )
     save_model(model, tokenizer, arguments.out or work / "final")
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import time
 from functools import partial
 from pathlib import Path
 
@@ -18,13 +17,7 @@ import numpy as np
 import torch
 from starter.training.seq2seq.mix import Batch, Mix
 from starter.training.seq2seq.model import WORDING, initial_model
-from starter.training.threads import (
-    Replicas,
-    learning_rate,
-    load_checkpoint,
-    save_checkpoint,
-    save_model,
-)
+from starter.training.threads import Replicas, Training, save_model
 from torch import Tensor
 from torch.nn import functional
 from transformers import (
@@ -132,60 +125,22 @@ def main() -> None:
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=arguments.rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
     )
-    state = {"step": 0, "seen": 0, "epoch": 0, "batch": 0}
-    if (state_folder / "checkpoint.json").exists():
-        state = load_checkpoint(state_folder, model, optimizer)
-        print(f"resumed at {state}", flush=True)
 
-    def report() -> None:
-        found = ", ".join(f"{name} {dev_loss(model, dev):.4f}" for name, dev in devs.items())
-        print(f"dev loss {found}", flush=True)
+    def report() -> str:
+        return ", ".join(f"{name} {dev_loss(model, dev):.4f}" for name, dev in devs.items())
 
     copies = Copies(tokenizer, arguments.copy_bonus) if arguments.copy_bonus else None
     loss = partial(batch_loss, copies=copies)
-    replicas = Replicas(model, arguments.threads, loss)
-    began, begun_at, saved = time.time(), state["seen"], time.time()
-    exported = time.time()
-    recent: list[float] = []
-    while state["seen"] < arguments.tokens:
-        batches = list(
-            train.batches(arguments.batch // arguments.threads, arguments.seed + state["epoch"])
-        )
-        for start in range(state["batch"], len(batches), arguments.threads):
-            rate = learning_rate(arguments.rate, state["seen"], arguments.tokens)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            pieces = batches[start : start + arguments.threads]
-            optimizer.zero_grad(set_to_none=True)
-            recent.append(replicas.gradients([train.collate(rows) for rows in pieces]))
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            state["step"] += 1
-            state["batch"] += len(pieces)
-            state["seen"] += sum(int(train.lengths[rows].sum()) for rows in pieces)
-            if state["step"] % 50 == 0:
-                speed = (state["seen"] - begun_at) / (time.time() - began)
-                print(
-                    f"step {state['step']} seen {state['seen'] / 1e6:.2f}M loss "
-                    f"{np.mean(recent):.3f} rate {rate:.1e} {speed:.0f} tokens/s",
-                    flush=True,
-                )
-                recent.clear()
-            if time.time() - saved > 240:
-                save_checkpoint(state_folder, model, optimizer, state)
-                saved = time.time()
-            if time.time() - exported > 480:
-                report()
-                save_model(model, tokenizer, state_folder / "latest")
-                exported = time.time()
-            if state["seen"] >= arguments.tokens:
-                break
-        else:
-            state["epoch"] += 1
-            state["batch"] = 0
-    save_checkpoint(state_folder, model, optimizer, state)
-    print(f"done: {state}", flush=True)
-    report()
+    training = Training(
+        Replicas(model, arguments.threads, loss), tokenizer, optimizer, state_folder,
+        arguments.tokens, arguments.rate, arguments.threads,
+    )  # fmt: skip
+    training.run(
+        lambda epoch: train.batches(arguments.batch // arguments.threads, arguments.seed + epoch),
+        lambda rows, _: train.collate(rows),
+        lambda rows: int(train.lengths[rows].sum()),
+        report,
+    )
     save_model(model, tokenizer, arguments.out or state_folder / "final")
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,13 +26,7 @@ from starter.training.encoder.pieces import (
     without_pieces,
 )
 from starter.training.lm.sentences import DEFAULT_DATA, read_lines, read_rows
-from starter.training.threads import (
-    Replicas,
-    learning_rate,
-    load_checkpoint,
-    save_checkpoint,
-    save_model,
-)
+from starter.training.threads import Replicas, Training, save_model
 from torch import Tensor
 from torch.nn import functional
 from transformers import BertForMaskedLM, BertModel, PreTrainedTokenizerFast
@@ -204,45 +197,18 @@ def main() -> None:
         for some in cut(lengths, np.arange(HELD_OUT), dev_rng)
     ]
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.rate, weight_decay=0.01)
-    state = {"step": 0, "seen": 0, "epoch": 0, "batch": 0}
-    if (work / "checkpoint.json").exists():
-        state = load_checkpoint(work, model, optimizer)
-    print(f"{len(rows):,} sentences, {lengths.sum() / 1e6:.1f}M tokens, begins at {state}")
+    print(f"{len(rows):,} sentences, {lengths.sum() / 1e6:.1f}M tokens")
     print(f"dev loss {dev_losses(lesson, model, dev):.4f}", flush=True)
-    replicas = Replicas(model, arguments.threads, lesson)
-    began, saved, recent = time.time(), time.time(), []
-    while state["seen"] < arguments.tokens:
-        order = list(passes(lengths, state["epoch"]))
-        for start in range(state["batch"], len(order), BATCHES):
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(arguments.rate, state["seen"], arguments.tokens)
-            rng = np.random.default_rng((state["epoch"], start))
-            some = order[start : start + BATCHES]
-            optimizer.zero_grad(set_to_none=True)
-            batches = [collate([rows[p] for p in places], len(pieces), rng) for places in some]
-            recent.append(replicas.gradients(batches))
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            state["step"] += 1
-            state["batch"] += len(some)
-            state["seen"] += int(sum(lengths[places].sum() for places in some))
-            if state["step"] % 50 == 0:
-                print(
-                    f"step {state['step']} seen {state['seen'] / 1e6:.2f}M loss "
-                    f"{np.mean(recent):.4f} {time.time() - began:.0f} s",
-                    flush=True,
-                )
-                recent.clear()
-            if time.time() - saved > 240:
-                save_checkpoint(work, model, optimizer, state)
-                print(f"dev loss {dev_losses(lesson, model, dev):.4f}", flush=True)
-                saved = time.time()
-            if state["seen"] >= arguments.tokens:
-                break
-        else:
-            state |= {"epoch": state["epoch"] + 1, "batch": 0}
-    save_checkpoint(work, model, optimizer, state)
-    print(f"done: {state}, dev loss {dev_losses(lesson, model, dev):.4f}", flush=True)
+    training = Training(
+        Replicas(model, arguments.threads, lesson), tokenizer, optimizer, work,
+        arguments.tokens, arguments.rate, BATCHES,
+    )  # fmt: skip
+    training.run(
+        lambda epoch: passes(lengths, epoch),
+        lambda places, rng: collate([rows[place] for place in places], len(pieces), rng),
+        lambda places: int(lengths[places].sum()),
+        lambda: f"{dev_losses(lesson, model, dev):.4f}",
+    )
     save_model(model, tokenizer, arguments.out)
 
 
