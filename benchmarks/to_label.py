@@ -22,8 +22,9 @@ import numpy as np
 
 from grow import describe, drawn_rows, lines
 from tilth.metrics.significance import mean_interval
+from tilth.report.systems import CONTRAST
 from tilth.workflows.baselines import STARTER
-from tilth.workflows.grow.arms import CONTRAST, Arm, Bases, Trainer
+from tilth.workflows.grow.arms import Arm, Bases, Trainer
 from tilth.workflows.grow.notes import shown
 from tilth.workflows.grow.outputs import to_label
 from tilth.workflows.grow.settings import GrowSources, Growth

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from tests.tiny.calls import python
 
 ROOT = Path(__file__).parent.parent / "src" / "tilth"
+SCRIPTS = [ROOT.parent.parent / name for name in ("benchmarks", "starter/training")]
+NOT_INSTALLED = {"ray"}
 
 # Each folder and what it may import; errors, files and what else is in OPEN are open to all.
 BELOW: dict[str, set[str]] = {
@@ -105,6 +108,26 @@ def _modules(file: Path) -> set[str]:
         for name in found
         if (ROOT.parent / name.replace(".", "/")).with_suffix(".py").is_file()
     }
+
+
+@pytest.mark.parametrize("folder", SCRIPTS, ids=str)
+def test_scripts_import_names_that_exist(folder: Path) -> None:
+    lacking, files = [], sorted(folder.rglob("*.py"))
+    assert files
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            module = str(node.module) if isinstance(node, ast.ImportFrom) else ""
+            if module.partition(".")[0] == "tilth":
+                lacking += [f"{file}: {module}.{name.name}" for name in node.names
+                            if not _has(module, name.name)]  # fmt: skip
+    assert lacking == []
+
+
+def _has(module: str, name: str) -> bool:
+    try:
+        return hasattr(import_module(module), name) or bool(import_module(f"{module}.{name}"))
+    except ModuleNotFoundError as error:
+        return error.name in NOT_INSTALLED
 
 
 def test_no_class_has_the_name_of_another() -> None:

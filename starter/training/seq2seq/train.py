@@ -26,7 +26,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from tilth.paraphrase.search import CopyPenalty, word_begins
+from tilth.paraphrase.beam_search import copy_shares
+from tilth.paraphrase.search import word_begins
 
 SMOOTHING = 0.1
 # With `--copy-bonus`: what each wording tag adds to the logits of words that go on copying. With
@@ -66,7 +67,7 @@ class Copies:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, factor: float) -> None:
-        self.begins = word_begins(tokenizer, torch.device("cpu"))
+        self.begins = torch.from_numpy(word_begins(tokenizer))
         self.costs = torch.zeros(len(tokenizer))
         for tag, cost in COPY_BONUS.items():
             self.costs[tokenizer.convert_tokens_to_ids(tag)] = factor * cost
@@ -74,12 +75,15 @@ class Copies:
     def bonus(self, batch: Batch) -> Tensor:
         """Return what is added to the logits of a batch's real targets, (used, vocabulary)."""
         width = batch.shifted.shape[1]
-        costs = self.costs[batch.inputs].amax(1)  # (pairs,)
-        penalty = CopyPenalty(batch.inputs.tolist(), costs.tolist(), width, self.begins, before=0)
+        costs = self.costs[batch.inputs].amax(1, keepdim=True)  # (pairs, 1)
+        costs = costs * (self.begins[batch.inputs] & batch.mask.bool())  # (pairs, source length)
+        pair = batch.used // width
         padded = functional.pad(batch.shifted, (2, 0), value=-9)  # equals no token
-        before = padded.unfold(1, 3, 1).reshape(-1, 3)[batch.used]  # (used, 3)
-        penalty.next, penalty.cost = penalty.next[batch.used], penalty.cost[batch.used]
-        return -penalty(before, torch.zeros(len(before), len(self.costs)))
+        before = padded.unfold(1, 3, 1).reshape(-1, 3)[batch.used].flip(1)  # (used, 3)
+        sources = batch.inputs[pair]  # (used, source length)
+        shares = torch.from_numpy(copy_shares(sources.numpy(), before.numpy()))
+        bonus = torch.zeros(len(pair), len(self.costs))
+        return bonus.scatter_reduce_(1, sources, shares * costs[pair], "amax")
 
 
 @torch.no_grad()
