@@ -50,10 +50,10 @@ def lucky_ways(search: Search, best: Arm) -> list[str]:
     gains = [
         (arm.name, gain)
         for arm in search.arms
-        if arm.sources and (gain := search.gain(arm, search.reference)) is not None
+        if arm.sources and (gain := search.gain(arm, search.default)) is not None
         and gain.value > 0 and not search.may_be_kept(gain)
     ]  # fmt: skip
-    if best != search.reference or not gains:
+    if best != search.default or not gains:
         return []
     name, gain = max(gains, key=lambda named: named[1].value)
     return [

@@ -20,6 +20,7 @@ from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, from_lists
 from tilth.workflows.grow.arms import (
     BY_DESCRIPTION,
     PLAIN,
+    SELF_TRAINED,
     TRAINED,
     Arm,
     Teacher,
@@ -197,13 +198,26 @@ class Search:
             return None
         if not self.done(self.reference):  # the budget was too short for it
             return max(some, key=lambda arm: self.score(arm).value)
-        gains = {arm: self.gain(arm, self.reference) for arm in some}
+        default = self.default if self.default in some else self.reference
+        gains = {arm: self.gain(arm, default) for arm in some}
         known = {arm: one for arm, one in gains.items() if one is not None}
-        if self.reference.is_saved:
+        if default.is_saved:
             known = {arm: one for arm, one in known.items() if self.may_be_kept(one)}
         if not known:
-            return self.reference
+            return default
         return max(known, key=lambda arm: known[arm].value)  # the first, and so simplest, of equals
+
+    @property
+    def default(self) -> Arm:
+        """Return the arm that is kept unless another one leads it by a standard error.
+
+        It is the second round on retrieved sentences, unless the reference leads that by as much.
+        """
+        for arm in self._named(SELF_TRAINED):
+            gain = self.gain(self.reference, arm)
+            if gain is not None and not self.may_be_kept(gain) and self.trainer.alone != PLAIN:
+                return arm
+        return self.reference
 
     def _undropped(self) -> list[Arm]:
         """Return the saved arms that are left after the last whole rung, measured on its folds."""
@@ -250,7 +264,7 @@ class Search:
         return tried
 
     def may_be_kept(self, gain: Interval) -> bool:
-        """Tell whether a gain over the reference is above its standard error.
+        """Tell whether a gain over the default is above its standard error.
 
         The best of many ways that are measured on few rows is otherwise the luckiest.
 
@@ -294,17 +308,18 @@ class Search:
         It does where it allows no trial, or, after the first rung, not those of every arm that is
         left: more folds for some of them alone would decide nothing.
 
-        Simple arms come first, then SetFit and the average with it, then those with sources, and
-        the learning curve last, each by cost. An arm that the budget is too short for is left out.
+        Simple arms come first, then SetFit, the average with it and the second round on retrieved
+        sentences, then the others with sources, and the learning curve last, each by cost. An arm
+        that the budget is too short for is left out.
         """
-        late = (SETFIT, AVERAGE)
-        order = sorted(
-            alive,
-            key=lambda arm: (
-                arm.is_curve, not arm.is_simple,
-                late.index(arm.name) + 1 if arm.name in late else 0, self.cost(arm),
-            ),
-        )  # fmt: skip
+        late = (SETFIT, AVERAGE, SELF_TRAINED)
+
+        def place(arm: Arm) -> tuple[bool, int, float]:
+            if arm.name in late:
+                return False, late.index(arm.name), 0.0
+            return arm.is_curve, -1 if arm.is_simple else len(late), self.cost(arm)
+
+        order = sorted(alive, key=place)
         missing = {
             arm: [fold for fold in folds if self._index(arm, fold) not in self._answers]
             for arm in order
@@ -420,6 +435,7 @@ class Search:
         if number + 1 < _CURVE_RUNGS:
             kept += [arm.name for arm in alive if arm.is_curve]
         kept += [arm.name for arm in order[: -(-len(order) // 2)]]
+        kept.append(self.default.name)
         if AVERAGE in kept:
             kept += [name for name in TRAINED if name not in kept]
         if number == 0:
@@ -430,7 +446,7 @@ class Search:
                     if len(arm.sources) == size > 1 and set(arm.sources) == set(kinds[:size])
                     and (arm.weight == SHARE or self.trainer.teacher.arm != PLAIN)
                 ]  # fmt: skip
-        return kept
+        return list(dict.fromkeys(kept))
 
 
 def rung_bounds(folds: int, first_pass: int) -> list[int]:
