@@ -1,11 +1,12 @@
 """Compares what learns a class from few rows: baselines, the contrastive encoder, its students.
 
     python benchmarks/few_labels.py --data DIR --out DIR [--tasks trec,sst2] [--rows 0,100,300]
-        [--draws 0,1,2] [--raw BANK] [--without NAMES] [--model starter] [--teacher SetFit]
+        [--draws 0,1,2] [--raw BANK] [--only NAMES] [--model starter] [--teacher NAME]
         [--base ENCODER]
 
 DIR holds classify/sst2, trec, insults and clinc150, and bank/ with raw text (10,000 lines of each
-file, unless a bank is given). Each draw takes labelled rows of train; the test set decides nothing.
+file, unless a bank or a file is given). Each draw takes labelled rows of train; the test set
+decides nothing.
 A figure that stands in OUT/cells is not made again, so that the command goes on where it stopped.
 Printed are accuracy on the test set, mean over the draws with 95% (Student's t), and the gains in
 the same draws over the best baseline and over the teacher, on whose encoder students are.
@@ -27,9 +28,18 @@ from grow import WRITTEN, inputs
 from tilth.bank import Bank
 from tilth.errors import InputError
 from tilth.metrics.significance import Interval, mean_interval
-from tilth.report.systems import CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
+from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.workflows.baselines import STARTER
-from tilth.workflows.grow.arms import BY_DESCRIPTION, PLAIN, Arm, Bases, Teacher, Trainer, arms_of
+from tilth.workflows.grow.arms import (
+    BY_DESCRIPTION,
+    PLAIN,
+    TRAINED,
+    Arm,
+    Bases,
+    Teacher,
+    Trainer,
+    arms_of,
+)
 from tilth.workflows.grow.settings import GrowSources, Growth
 from tilth.workflows.grow.sources import Sources
 from tilth.workflows.grow.task import GrowTask, open_raw, read_grow_task, whole_fold
@@ -46,13 +56,13 @@ def arms(task: GrowTask, settings: Growth) -> list[Arm]:
 
 
 def run_cell(
-    sources: GrowSources, bank: Bank, settings: Growth, without: list[str], teacher: str, file: Path
+    sources: GrowSources, bank: Bank, settings: Growth, only: list[str], teacher: str, file: Path
 ) -> None:
     """Train the missing systems of a cell, and measure each on the test set."""
     done: Cell = json.loads(file.read_text()) if file.is_file() else {}
     task = read_grow_task(sources)
     missing = [arm for arm in arms(task, settings) if arm.name not in done]
-    missing = [arm for arm in missing if arm.name not in without]
+    missing = [arm for arm in missing if not only or arm.name in only]
     if not missing:
         return
     assert task.test is not None
@@ -115,14 +125,15 @@ def main() -> None:
     parser.add_argument("--tasks", default="trec,sst2,insults")
     parser.add_argument("--rows", default="0,50,100,300,1000")
     parser.add_argument("--draws", default="0,1,2")
-    parser.add_argument("--raw", help="a bank; default: 10,000 lines of each file of raw text")
-    parser.add_argument("--without", default="", help="systems to leave out; ; between them")
+    parser.add_argument("--raw", help="a bank or file; default: 10,000 lines of each raw file")
+    parser.add_argument("--only", default="", help="systems to measure, ; between them")
     parser.add_argument("--model", help="language model that writes texts of sst2's labels")
-    parser.add_argument("--teacher", default=CONTRAST, choices=[CONTRAST, SETFIT])
+    parser.add_argument("--teacher", default=CONTRAST, choices=[*TRAINED, AVERAGE])
     parser.add_argument("--base", help="a sentence encoder, instead of the starter encoder")
     asked: Any = parser.parse_args()
     cells = asked.out / ("cells" if asked.teacher == CONTRAST else f"cells of {asked.teacher}")
     cells.mkdir(parents=True, exist_ok=True)
+    only = [name for name in asked.only.split(";") if name]
     head = ("task, rows", "system", "draws", "accuracy", "over the best baseline",
             "over the teacher", "seconds")  # fmt: skip
     print("| " + " | ".join(head) + " |\n" + "| --- " * len(head) + "|")
@@ -140,9 +151,7 @@ def main() -> None:
                 model = asked.model if task in WRITTEN else None
                 settings = Growth(model=model, base=asked.base, seed=draw)
                 try:
-                    run_cell(
-                        sources, bank, settings, asked.without.split(";"), asked.teacher, files[-1]
-                    )
+                    run_cell(sources, bank, settings, only, asked.teacher, files[-1])
                 except InputError as error:  # such as a label that one row has
                     print(f"draw left out: {error}", file=sys.stderr)
             found = [json.loads(file.read_text()) for file in files if file.is_file()]
