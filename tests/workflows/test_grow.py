@@ -35,6 +35,7 @@ from tilth.workflows.grow.arms import (
     AGAIN,
     BY_DESCRIPTION,
     PLAIN,
+    SELF_TRAINED,
     Arm,
     Bases,
     Grown,
@@ -354,6 +355,40 @@ def test_a_way_with_sources_is_kept_if_it_leads_by_a_standard_error(
         "Less than a standard error ahead of what is kept, which may be chance: a. Its gain: "
         f"{notes.shown(gain)}. More labelled rows would tell."
     ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("again", "mixture", "kept"),
+    [
+        (0.3, 0.3, CONTRAST),  # the reference leads it
+        (0.6, 0.6, SELF_TRAINED),
+        (0.58, 0.62, SELF_TRAINED),
+        (0.6, 0.9, "a"),
+    ],
+)
+def test_the_second_round_is_kept_unless_another_way_leads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: float, mixture: float, kept: str
+) -> None:
+    arms = [Arm(CONTRAST), *ARMS, Arm(SELF_TRAINED, (RETRIEVED,), rounds=2)]
+    monkeypatch.setattr("tests.workflows.test_grow.ARMS", arms)
+    chances = dict.fromkeys(CHANCES, 0.3) | {CONTRAST: 0.6, SELF_TRAINED: again, "a": mixture}
+    search, run, _ = search_in(tmp_path / "run", chances)
+    trainer: Any = search.trainer
+    trainer.alone_is = CONTRAST
+    named = {arm.name: arm for arm in arms}
+    with run:
+        assert search.best() is None
+        for fold in search.folds[:5]:
+            search._try(named[CONTRAST], fold)
+        assert search.best() == search.default == named[CONTRAST]
+        for fold in search.folds[:5]:
+            for name in (SELF_TRAINED, "a"):
+                search._try(named[name], fold)
+    assert search.best() == named[kept]
+    assert search.default == named[CONTRAST if kept == CONTRAST else SELF_TRAINED]
+    assert search.default.name in search._survivors(arms, 1)
+    trainer.alone_is = PLAIN  # of a fine-tuned base it is another way
+    assert search.default == named[PLAIN]
 
 
 def test_a_rung_that_the_budget_ends_does_not_drop_what_it_has_not_measured(tmp_path: Path) -> None:
