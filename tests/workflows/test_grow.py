@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,6 +62,8 @@ from tilth.workflows.grow.sources import (
 )
 from tilth.workflows.grow.speeds import Speeds
 from tilth.workflows.grow.task import (
+    ALIKE,
+    DOMAIN,
     Fold,
     GrowTask,
     domain_similarity,
@@ -358,17 +361,19 @@ def test_a_way_with_sources_is_kept_if_it_leads_by_a_standard_error(
 
 
 @pytest.mark.parametrize(
-    ("again", "mixture", "kept"),
+    ("again", "mixture", "apart", "kept"),
     [
-        (0.3, 0.3, CONTRAST),  # the reference leads it
-        (0.6, 0.6, SELF_TRAINED),
-        (0.58, 0.62, SELF_TRAINED),
-        (0.6, 0.9, "a"),
+        (0.3, 0.3, 0.5, CONTRAST),  # the reference leads it
+        (0.6, 0.6, 0.5, SELF_TRAINED),
+        (0.58, 0.62, 0.5, SELF_TRAINED),
+        (0.6, 0.9, 0.5, "a"),
+        (0.6, 0.6, 0.9, CONTRAST),  # raw text is unlike the task's
     ],
 )
 def test_the_second_round_is_kept_unless_another_way_leads_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: float, mixture: float, kept: str
-) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: float, mixture: float,
+    apart: float, kept: str,
+) -> None:  # fmt: skip
     arms = [Arm(CONTRAST), *ARMS, Arm(SELF_TRAINED, (RETRIEVED,), rounds=2)]
     monkeypatch.setattr("tests.workflows.test_grow.ARMS", arms)
     chances = dict.fromkeys(CHANCES, 0.3) | {CONTRAST: 0.6, SELF_TRAINED: again, "a": mixture}
@@ -377,6 +382,7 @@ def test_the_second_round_is_kept_unless_another_way_leads_it(
     trainer.alone_is = CONTRAST
     named = {arm.name: arm for arm in arms}
     with run:
+        run.resolve(DOMAIN, lambda: {"apart": apart})
         assert search.best() is None
         for fold in search.folds[:5]:
             search._try(named[CONTRAST], fold)
@@ -520,6 +526,34 @@ def test_raw_text_of_another_language_or_domain_is_told(
     said = " ".join(notes.raw_warnings(found))
     assert (f"{found['raw']:.2f}" in said) == far
     assert ("of another language than" in said) == bool(foreign)
+
+
+def combined(*words: str) -> list[str]:
+    """Return a sentence of each combination of words, in an order without a pattern."""
+    found = [" ".join(some) + "." for some in product(*(one.split(", ") for one in words))]
+    return [found[place] for place in np.random.default_rng(0).permutation(len(found))]
+
+
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_raw_text_like_the_task_is_not_told_from_it(tmp_path: Path, *, is_alike: bool) -> None:
+    own = combined(
+        "The baker, My sister, A tired dog, The old fisherman, Our neighbour, The nurse",
+        "waits for, dreams of, walks to, looks at, paints",
+        "the harbour, a red house, the snow, tea",
+    )
+    other = combined(
+        "The tenant, Any creditor, The court, A trustee, The licensor, Each party",
+        "shall indemnify, may sue, dismissed, is liable to, notifies",
+        "the landlord, all claimants, the undersigned, the board",
+    )
+    rows = [{"text": text, "label": str(n % 2)} for n, text in enumerate(own[:60])]
+    task = read_grow_task(GrowSources(str(write_rows(tmp_path / "rows.jsonl", rows))))
+    raw = write_lines(tmp_path / "raw.txt", own[60:] if is_alike else other)
+    bank = open_raw((str(raw),), tmp_path, device="cpu")
+    found = domain_similarity(bank, task)
+    assert (found["apart"] <= ALIKE) == is_alike, found
+    few = replace(task, rows=task.rows.select(np.arange(9)))
+    assert "apart" not in domain_similarity(bank, few)
 
 
 def test_labels_that_a_model_has_no_rows_of_are_named() -> None:

@@ -48,6 +48,7 @@ from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, REWRITES, Sourc
 from tilth.workflows.grow.speeds import Speeds
 from tilth.workflows.grow.task import (
     BANK,
+    DOMAIN,
     GrowTask,
     domain_similarity,
     folds_of,
@@ -213,7 +214,7 @@ class _GrowingClassifier(Growing):
             make(GENERATED, lambda: self.sources.texts)
         if self.bank is not None:
             bank = self.bank
-            near = self.run.resolve("domain", lambda: domain_similarity(bank, self.task))
+            near = self.run.resolve(DOMAIN, lambda: domain_similarity(bank, self.task))
             for line in raw_warnings(near):
                 log.warning("%s", line)
 
@@ -266,7 +267,7 @@ class _GrowingClassifier(Growing):
             "base": self.trainer.base_of(best),
             "labels": self.task.labels, "rows": len(self.task.rows),
             "teacher": self.run.resolved.get("teacher"),
-            "domain": self.run.resolved.get("domain"),
+            "domain": self.run.resolved.get(DOMAIN),
         }  # fmt: skip
         if self.search.done(best):
             gold, given = self.search.answers(best)
@@ -274,7 +275,7 @@ class _GrowingClassifier(Growing):
         return found
 
     def _notes(self, best: Arm) -> list[str]:
-        said = raw_warnings(self.run.resolved.get("domain")) + few_rows(self.kept.labels)
+        said = raw_warnings(self.run.resolved.get(DOMAIN)) + few_rows(self.kept.labels)
         if not self.folds:
             return [
                 *said,

@@ -27,6 +27,7 @@ from tilth.workflows.grow.arms import (
     encoders_of,
     temperature_of,
 )
+from tilth.workflows.grow.task import ALIKE, DOMAIN
 from tilth.workflows.train_classifier import SHARE
 
 if TYPE_CHECKING:
@@ -211,13 +212,20 @@ class Search:
     def default(self) -> Arm:
         """Return the arm that is kept unless another one leads it by a standard error.
 
-        It is the second round on retrieved sentences, unless the reference leads that by as much.
+        It is the second round on retrieved sentences where raw text is like the task's, unless the
+        reference leads that by as much.
         """
-        for arm in self._named(SELF_TRAINED):
+        for arm in self._named(SELF_TRAINED) if self._is_alike else []:
             gain = self.gain(self.reference, arm)
-            if gain is not None and not self.may_be_kept(gain) and self.trainer.alone != PLAIN:
+            if gain is not None and not self.may_be_kept(gain):
                 return arm
         return self.reference
+
+    @property
+    def _is_alike(self) -> bool:
+        """Whether raw text is like the task's, and the teacher an encoder."""
+        near = self.run.resolved.get(DOMAIN) or {}
+        return near.get("apart", 1.0) <= ALIKE and self.trainer.alone != PLAIN
 
     def _undropped(self) -> list[Arm]:
         """Return the saved arms that are left after the last whole rung, measured on its folds."""
@@ -308,11 +316,11 @@ class Search:
         It does where it allows no trial, or, after the first rung, not those of every arm that is
         left: more folds for some of them alone would decide nothing.
 
-        Simple arms come first, then SetFit, the average with it and the second round on retrieved
-        sentences, then the others with sources, and the learning curve last, each by cost. An arm
-        that the budget is too short for is left out.
+        Simple arms come first, then SetFit, the average with it and what may be the default, then
+        the others with sources, and the learning curve last, each by cost. An arm that the budget
+        is too short for is left out.
         """
-        late = (SETFIT, AVERAGE, SELF_TRAINED)
+        late = (SETFIT, AVERAGE, *([SELF_TRAINED] if self._is_alike else []))
 
         def place(arm: Arm) -> tuple[bool, int, float]:
             if arm.name in late:
