@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
-BATCH, PASSES = 32, 5
+BATCH = 32
 _CHUNK = 8  # texts of similar lengths in a forward pass on a processor, where they are padded
-_STEPS = 120
+_STEPS, _EPOCHS = 120, 5
 _TEMPERATURE, _RATE = 0.1, 1e-4
 
 
-def step_count(rows: int, passes: int = PASSES) -> int:
-    """Return the number of training steps: 120, or passes over the rows if these are more."""
-    return max(_STEPS, passes * rows // BATCH)
+def step_count(rows: int) -> int:
+    """Return the number of training steps: 120, or five passes over the rows if these are more."""
+    return max(_STEPS, _EPOCHS * rows // BATCH)
 
 
 def train_label_contrast(
@@ -36,7 +36,6 @@ def train_label_contrast(
     targets: NDArray[np.float32],
     base: str = "starter-encoder",
     *,
-    passes: int = PASSES,
     seed: int = 0,
     device: str = "auto",
 ) -> SentenceTransformer:
@@ -50,7 +49,6 @@ def train_label_contrast(
         texts: of two labels at least.
         targets: whether each text has each label, of which it has one. # (texts, labels)
         base: an encoder with weights to train.
-        passes: over the texts, where these are more than 120 steps.
 
     Reference:
         Khosla et al. 2020, "Supervised Contrastive Learning", arXiv 2004.11362, equation 2.
@@ -58,7 +56,7 @@ def train_label_contrast(
     from datasets import Dataset
 
     labels = targets.argmax(axis=1)  # (texts,)
-    steps = step_count(len(texts), passes)
+    steps = step_count(len(texts))
     drawn = _even_rows(labels, steps * BATCH, seed)
     rows = Dataset.from_dict({TEXT_A: [texts[row] for row in drawn], LABEL: labels[drawn]})
     settings = Training(epochs=1, batch=BATCH, learning_rate=_RATE, evaluate_every=steps, seed=seed)

@@ -119,6 +119,8 @@ def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield "time", duration(results["spent"]), f"of {duration(results['budget'])}"
     if (near := results.get("domain")) and "own" in near:
         yield "similarity to raw text", number(near["raw"], 2), f"to one another: {near['own']:.2f}"
+        if "apart" in near:
+            yield "raw text told from the task's", number(near["apart"], 2), "AUC; 0.5: not at all"
 
 
 def _arm_line(one: Mapping[str, Any]) -> list[Any]:

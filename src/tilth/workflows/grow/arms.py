@@ -34,6 +34,7 @@ from tilth.workflows.grow.sources import (
     DESCRIPTIONS,
     GENERATED,
     LABELLED,
+    MULTIPLE,
     PARAPHRASED,
     RETRIEVED,
     REWRITES,
@@ -61,8 +62,6 @@ RETRIEVALS = {
 # Least shares of labelled rows among the rows of a mixture, but for the usual one.
 WEIGHTS = (0.5, 0.75)
 WEIGHTED = "{}, {:.0%} labelled"
-# Sentences that the second round is trained on, for each labelled row, and passes over them.
-SUREST, AGAIN = 25.0, 3
 _SHORT = 1.5  # times a share at most: two rows of each label may be nearly all
 _ROUNDS = 2
 SELF_TRAINED = f"{RETRIEVED}, {_ROUNDS} rounds"
@@ -78,8 +77,8 @@ class Arm:
         sources: of rows beside the labelled ones.
         setting: the name of its one source's setting; empty: the usual one.
         weight: the least share of labelled rows among all.
-        rounds: of self-training: in the second, another encoder is trained on the labelled rows and
-            on the sentences that the first student labels most surely.
+        rounds: of self-training: in the second, another encoder is trained on the sentences that
+            the first student labels most surely, and its weights are averaged with the teacher's.
         share: of the labelled rows that are trained on, for the learning curve.
     """
 
@@ -235,9 +234,9 @@ class Trainer:
     """Trains arms on folds, and keeps the teachers of a few folds in memory.
 
     The teacher is the contrastive encoder, SetFit, or the encoder of the mean of their weights. The
-    student is the same encoder under another regression, in a second round a contrastive encoder of
-    all rows. Where the fine-tuned base is the teacher, the student is the base, fine-tuned on all
-    rows.
+    student is the same encoder under another regression, in a second round its average with a
+    contrastive encoder of other rows. Where the fine-tuned base is the teacher, the student is the
+    base, fine-tuned on all rows.
 
     Attributes:
         bases: what arms begin as.
@@ -307,7 +306,7 @@ class Trainer:
 
             def make() -> Classifier:
                 if name != AVERAGE:
-                    return self._trained(name, rows, fold)
+                    return self._headed(name, rows, fold)
                 return average(*(self._encoder(one, fold).encoder for one in TRAINED))
 
             self._encoders[name, fold.number] = Heads(make, rows)
@@ -340,24 +339,22 @@ class Trainer:
         return model
 
     def _headed(self, name: str, rows: LabeledExamples, fold: Fold) -> Classifier:
-        """Return the encoder that an arm trains, under logistic regression."""
-        model = self._trained(name, rows, fold)
-        begin_head(model, encode(model, rows, bfloat16=False))
-        return model
-
-    def _trained(self, name: str, rows: LabeledExamples, fold: Fold, **options: int) -> Classifier:
-        """Return the encoder, trained as an arm trains it, under a new head."""
+        """Return the encoder, trained as an arm trains it, under logistic regression."""
         base = str(self.bases.encoder)
         if name == AVERAGE:
-            return average(*(self._trained(one, rows, fold) for one in TRAINED))
-        if name == ENCODER or not len(rows):
-            encoder = load_encoder(base, device=self.device)
+            model = average(*(self._headed(one, rows, fold) for one in TRAINED))
         else:
-            encoder = TRAINED[name](
-                [text for (text,) in rows.texts], np.asarray(rows.targets), base,
-                seed=self._finetuning(fold).seed, device=self.device, **options,
-            )  # fmt: skip
-        return replace(headed(encoder, rows.labels, self.device), name=base)
+            if name == ENCODER or not len(rows):
+                encoder = load_encoder(base, device=self.device)
+            else:
+                encoder = TRAINED[name](
+                    [text for (text,) in rows.texts], np.asarray(rows.targets), base,
+                    seed=self._finetuning(fold).seed, device=self.device,
+                )  # fmt: skip
+            model = replace(headed(encoder, rows.labels, self.device), name=base)
+        if len(rows):
+            begin_head(model, encode(model, rows, bfloat16=False))
+        return model
 
     def _student(self, arm: Arm, fold: Fold, rows: LabeledExamples) -> Grown:
         """Train on a fold's labelled rows and on those of an arm's sources."""
@@ -365,14 +362,27 @@ class Trainer:
         for _ in range(arm.rounds - 1):
             (source,) = arm.sources
             if source == RETRIEVED:
-                _, query = RETRIEVALS[arm.setting or RETRIEVED]
-                table = self.sources.candidates(fold, SUREST, query)
+                table, _ = self._retrieved(arm, fold)
             else:
                 table = self.sources.described_candidates(fold)
             given = grown.answer(_texts(table))
-            surest = self.sources.select(table, given, fold, SUREST, "margin")
-            grown = self._fit(rows, Extra.of(surest, source), fold, arm.weight, is_new=True)
+            surest = self.sources.select(table, given, fold, MULTIPLE, "margin")
+            grown = self._averaged(rows, Extra.of(surest, source), fold)
         return grown
+
+    def _averaged(self, rows: LabeledExamples, surest: Extra, fold: Fold) -> Grown:
+        """Average the teacher's encoder with one that is trained on other rows."""
+        if self.teacher.arm == PLAIN:
+            return self._fit(rows, surest, fold, SHARE)
+
+        def make() -> Classifier:
+            other = self._headed(CONTRAST, surest.rows, fold)
+            known = encoders_of(self.teacher.arm) if len(rows) else ()
+            return average(other, *(self._encoder(name, fold).encoder for name in known))
+
+        encoder = Heads(make, rows if len(rows) else surest.rows)
+        grown = _headed_by(encoder, encoder.own, Extra.of(rows, LABELLED).and_then(surest))
+        return replace(grown, times=1 if len(rows) else 0)
 
     def extra(self, arm: Arm, fold: Fold) -> Extra:
         """Return the rows of an arm's sources, each text once."""
@@ -400,20 +410,8 @@ class Trainer:
         multiple, query = RETRIEVALS[arm.setting or RETRIEVED]
         return self.sources.candidates(fold, multiple, query), multiple
 
-    def _fit(
-        self,
-        rows: LabeledExamples,
-        extra: Extra,
-        fold: Fold,
-        weight: float,
-        *,
-        is_new: bool = False,
-    ) -> Grown:
-        """Train a student on both kinds of rows; labelled ones make up a share at least.
-
-        Args:
-            is_new: whether another encoder is trained on them, or the student is the teacher's.
-        """
+    def _fit(self, rows: LabeledExamples, extra: Extra, fold: Fold, weight: float) -> Grown:
+        """Train a student on both kinds of rows; labelled ones make up a share at least."""
         is_tuned, own, times, trained = self.teacher.arm == PLAIN, rows, 0, extra
         if len(rows):
             most = MOST_TIMES if is_tuned else len(extra.rows)
@@ -423,14 +421,11 @@ class Trainer:
                 blended = (np.asarray(rows.targets) + given) / 2
                 own = replace(rows, targets=blended.astype(np.float32))
             trained = Extra.of(own, LABELLED).and_then(extra)
-        both = concatenate(extra.rows, repeat(own, times))
         if is_tuned:
+            both = concatenate(extra.rows, repeat(own, times))
             grown = _tuned_on(self._tuned(both, fold), trained)
         else:
             encoder = self._encoder(self.teacher.arm, fold)
-            if is_new:
-                train = partial(self._trained, CONTRAST, both, fold, passes=AGAIN)
-                encoder = Heads(train, both)
             counts = np.where(np.array(trained.origin) == LABELLED, times, 1)  # (rows,)
             grown = _headed_by(encoder, encoder.fit(trained.rows, counts), trained)
         return replace(grown, times=times)

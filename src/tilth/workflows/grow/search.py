@@ -443,7 +443,8 @@ class Search:
         if number + 1 < _CURVE_RUNGS:
             kept += [arm.name for arm in alive if arm.is_curve]
         kept += [arm.name for arm in order[: -(-len(order) // 2)]]
-        kept.append(self.default.name)
+        if self.default != self.reference:
+            kept.append(self.default.name)
         if AVERAGE in kept:
             kept += [name for name in TRAINED if name not in kept]
         if number == 0:

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING
 
 from tilth.classifiers.load import repeat_count
 from tilth.classifiers.settings import Finetuning
-from tilth.encoders.label_contrast import BATCH, PASSES, step_count
+from tilth.encoders.label_contrast import BATCH, step_count
 from tilth.encoders.setfit import MOST_PAIRS
 from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
-from tilth.workflows.grow.arms import (
-    AGAIN,
-    BY_DESCRIPTION,
-    PLAIN,
-    RETRIEVALS,
-    SUREST,
-    Arm,
-    Teacher,
-)
+from tilth.workflows.grow.arms import BY_DESCRIPTION, PLAIN, RETRIEVALS, Arm, Teacher
 from tilth.workflows.grow.sources import (
     DESCRIBED,
     DESCRIPTIONS,
@@ -28,7 +20,6 @@ from tilth.workflows.grow.sources import (
     RETRIEVED,
     Sources,
 )
-from tilth.workflows.train_classifier import SHARE
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.task import GrowTask
@@ -74,19 +65,18 @@ class Speeds:
             extra += own.get(source, sources.count(multiple))
         compared = sources.most_compared if DESCRIBED in arm.sources else 0
         if headed:  # heads are free: every text is encoded once
-            read = compared + extra + rows + (extra if RETRIEVED in arm.sources else 0)
-            surest = sources.count(SUREST)
-            a_round = self._contrast(round(surest / (1 - SHARE)), AGAIN)
-            a_round += (rows + 3 * surest) / self.compare  # candidates are twice as many
-            return 2.0 + read / self.compare + (arm.rounds - 1) * a_round
+            read = extra + rows + (extra if RETRIEVED in arm.sources else 0)
+            a_round = self._contrast(extra) + (compared + read) / self.compare
+            again = (arm.rounds - 1) * a_round
+            return 2.0 + (compared + read) / self.compare + again
         times = repeat_count(arm.weight, extra, rows) if rows else 0
         # The teacher labels twice as many sentences.
         a_round = 2 * extra / self.label + _trained(extra + times * rows) / self.train
         return 2.0 + compared / self.compare + arm.rounds * a_round
 
-    def _contrast(self, rows: int, passes: int = PASSES) -> float:
+    def _contrast(self, rows: int) -> float:
         """Return the seconds of a contrastive training."""
-        return 2.0 + step_count(rows, passes) * BATCH / (2 * self.encode)
+        return 2.0 + step_count(rows) * BATCH / (2 * self.encode)
 
 
 def _trained(rows: int) -> float:
