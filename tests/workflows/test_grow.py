@@ -391,6 +391,8 @@ def test_the_second_round_is_kept_unless_another_way_leads_it(
                 search._try(named[name], fold)
     assert search.best() == named[kept]
     assert search.default == named[CONTRAST if kept == CONTRAST else SELF_TRAINED]
+    said = notes.kept_by_default(search, named[kept])
+    assert [SELF_TRAINED in one for one in said] == [True] * (kept == SELF_TRAINED)
     assert search.default.name in search._survivors(arms, 1)
     trainer.alone_is = PLAIN  # of a fine-tuned base it is another way
     assert search.default == named[PLAIN]

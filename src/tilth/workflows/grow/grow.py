@@ -35,6 +35,7 @@ from tilth.workflows.grow.growing import Given, Growing, Kept, open_run
 from tilth.workflows.grow.notes import (
     better_on_test,
     few_rows,
+    kept_by_default,
     lucky_ways,
     more_labels,
     raw_warnings,
@@ -282,5 +283,6 @@ class _GrowingClassifier(Growing):
                 "Nothing was measured: there are no labelled rows. Label the sentences of "
                 f"{TO_LABEL} and give them with --train or --validation.",
             ]
-        said += lucky_ways(self.search, best) + simpler_ways(self.search, best)
+        said += kept_by_default(self.search, best) + lucky_ways(self.search, best)
+        said += simpler_ways(self.search, best)
         return said + more_labels(self.search)

@@ -62,6 +62,17 @@ def lucky_ways(search: Search, best: Arm) -> list[str]:
     ]
 
 
+def kept_by_default(search: Search, best: Arm) -> list[str]:
+    """Return a note where a way is kept that need not lead the reference."""
+    gain = search.gain(best, search.reference)
+    if best != search.default or best == search.reference or gain is None:
+        return []
+    return [
+        f"The raw text is like the task's: {best.name} is kept there unless another way leads it "
+        f"by a standard error. Its gain over {search.reference.name}: {shown(gain)}."
+    ]
+
+
 def encoder_notes(search: Search, best: Arm, base: str) -> list[str]:
     """Return whether anything lifts an encoder, and whether a mixture was worth it."""
     if best == search.reference:
