@@ -6,10 +6,10 @@
 
 DIR holds classify/sst2, trec, insults and clinc150, and bank/ with raw text (10,000 lines of each
 file, unless a bank or a file is given). Each draw takes labelled rows of train; the test set
-decides nothing.
-A figure that stands in OUT/cells is not made again, so that the command goes on where it stopped.
-Printed are accuracy on the test set, mean over the draws with 95% (Student's t), and the gains in
-the same draws over the best baseline and over the teacher, on whose encoder students are.
+decides nothing. A figure that stands in OUT/cells is not made again, so that the command goes on
+where it stopped. Printed are accuracy on the test set, mean over the draws with 95% (Student's t),
+and the gains in the same draws over the best baseline and over the teacher, on whose encoder
+students are.
 """
 
 from __future__ import annotations

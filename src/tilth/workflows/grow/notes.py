@@ -47,13 +47,14 @@ def simpler_ways(search: Search, best: Arm) -> list[str]:
 
 def lucky_ways(search: Search, best: Arm) -> list[str]:
     """Return a note where a way with rows of sources leads what is kept, maybe by chance."""
+    default = search.default
     gains = [
         (arm.name, gain)
         for arm in search.arms
-        if arm.sources and (gain := search.gain(arm, search.default)) is not None
+        if arm.sources and (gain := search.gain(arm, default)) is not None
         and gain.value > 0 and not search.may_be_kept(gain)
     ]  # fmt: skip
-    if best != search.default or not gains:
+    if best != default or not gains:
         return []
     name, gain = max(gains, key=lambda named: named[1].value)
     return [

@@ -199,7 +199,9 @@ class Search:
             return None
         if not self.done(self.reference):  # the budget was too short for it
             return max(some, key=lambda arm: self.score(arm).value)
-        default = self.default if self.default in some else self.reference
+        default = self.default
+        if default not in some:
+            default = self.reference
         gains = {arm: self.gain(arm, default) for arm in some}
         known = {arm: one for arm, one in gains.items() if one is not None}
         if default.is_saved:
@@ -443,8 +445,8 @@ class Search:
         if number + 1 < _CURVE_RUNGS:
             kept += [arm.name for arm in alive if arm.is_curve]
         kept += [arm.name for arm in order[: -(-len(order) // 2)]]
-        if self.default != self.reference:
-            kept.append(self.default.name)
+        if (default := self.default) != self.reference:
+            kept.append(default.name)
         if AVERAGE in kept:
             kept += [name for name in TRAINED if name not in kept]
         if number == 0:
