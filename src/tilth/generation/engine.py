@@ -28,7 +28,7 @@ from tilth.generation.kv_cache import CachedPrompt, KVCache, PromptCache, accept
 from tilth.generation.rows import CopiedRows, SharedRows
 from tilth.generation.settings import Sampling
 from tilth.models.chat import end_of_turn_ids, has_chat_template
-from tilth.models.cores import on_cores, share_weights
+from tilth.models.cores import CoreStoppedError, on_cores, share_weights
 from tilth.models.device import free_memory
 from tilth.models.lm import LM
 from tilth.models.packed_weights import with_packed_weights
@@ -95,8 +95,12 @@ class Engine:
             def answer(outcome: Outcome) -> Job | None:
                 with lock:
                     if is_stopped.is_set():
-                        raise TilthError("another core has stopped")
-                    return next_job(outcome)
+                        raise CoreStoppedError
+                    try:
+                        return next_job(outcome)
+                    except BaseException:
+                        is_stopped.set()  # before another core may take the lock
+                        raise
 
             own = [job for job in todo if core_of[job.item] == core]
             cores[core]._decode(own, answer)

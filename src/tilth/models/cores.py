@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 from threading import Event, Lock
@@ -12,6 +13,10 @@ from typing import TypeVar
 import torch
 
 M = TypeVar("M", bound=torch.nn.Module)
+
+
+class CoreStoppedError(Exception):
+    """A core ends because another one has failed, whose error is raised."""
 
 
 def share_weights(model: M) -> M:
@@ -46,13 +51,15 @@ def take_turns(models: Sequence[M], count: int, work: Callable[[M, int], object]
 def on_cores(works: Sequence[Callable[[Event], object]]) -> None:
     """Do each work in a thread in which torch uses one core.
 
-    An error or Ctrl-C is raised as soon as the other works have seen that the event is set.
+    An error or Ctrl-C is raised as soon as the other works have seen that the event is set; they
+    return or raise `CoreStoppedError`.
     """
     threads, is_stopped = torch.get_num_threads(), Event()
 
     def alone(work: Callable[[Event], object]) -> None:
         torch.set_num_threads(1)  # of this thread, and of threads that have not used torch yet
-        work(is_stopped)
+        with suppress(CoreStoppedError):
+            work(is_stopped)
 
     with ThreadPoolExecutor(len(works)) as pool:
         try:
