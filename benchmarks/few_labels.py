@@ -1,12 +1,13 @@
 """Compares what learns a class from few rows: baselines, the contrastive encoder, its students.
 
     python benchmarks/few_labels.py --data DIR --out DIR [--tasks trec,sst2] [--rows 0,100,300]
-        [--draws 0,1,2] [--raw BANK] [--only NAMES] [--model starter] [--teacher NAME]
-        [--base ENCODER]
+        [--draws 0,1,2] [--raw BANK|task] [--held-back COUNT] [--only NAMES] [--model starter]
+        [--teacher NAME] [--base ENCODER]
 
-DIR holds classify/sst2, trec, insults and clinc150, and bank/ with raw text (10,000 lines of each
-file, unless a bank or a file is given). Each draw takes labelled rows of train; the test set
-decides nothing. A figure that stands in OUT/cells is not made again, so that the command goes on
+DIR holds classify/sst2, trec, insults and clinc150, and bank/ with raw text: 10,000 lines of each
+file, unless a bank or a file is given; with `--raw task` it is the other texts of train. Each draw
+takes labelled rows of train; the test set decides nothing: to choose, measure other rows of train
+with --held-back. A figure that stands in OUT/cells is not made again, so that the command goes on
 where it stopped. Printed are accuracy on the test set, mean over the draws with 95% (Student's t),
 and the gains in the same draws over the best baseline and over the teacher, on whose encoder
 students are.
@@ -24,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from grow import WRITTEN, inputs
+from grow import OWN, WRITTEN, inputs
 from tilth.bank import Bank
 from tilth.errors import InputError
 from tilth.metrics.significance import Interval, mean_interval
@@ -125,13 +126,15 @@ def main() -> None:
     parser.add_argument("--tasks", default="trec,sst2,insults")
     parser.add_argument("--rows", default="0,50,100,300,1000")
     parser.add_argument("--draws", default="0,1,2")
-    parser.add_argument("--raw", help="a bank or file; default: 10,000 lines of each raw file")
+    parser.add_argument("--raw", help="a bank, a file or `task`; default: lines of each raw file")
+    parser.add_argument("--held-back", type=int, default=0, help="measure as many rows of train")
     parser.add_argument("--only", default="", help="systems to measure, ; between them")
     parser.add_argument("--model", help="language model that writes texts of sst2's labels")
     parser.add_argument("--teacher", default=CONTRAST, choices=[*TRAINED, AVERAGE])
     parser.add_argument("--base", help="a sentence encoder, instead of the starter encoder")
     asked: Any = parser.parse_args()
-    cells = asked.out / ("cells" if asked.teacher == CONTRAST else f"cells of {asked.teacher}")
+    kind = "held-back cells" if asked.held_back else "cells"
+    cells = asked.out / (kind if asked.teacher == CONTRAST else f"{kind} of {asked.teacher}")
     cells.mkdir(parents=True, exist_ok=True)
     only = [name for name in asked.only.split(";") if name]
     head = ("task, rows", "system", "draws", "accuracy", "over the best baseline",
@@ -143,10 +146,13 @@ def main() -> None:
             files = []
             for draw in map(int, asked.draws.split(",") if count else "0"):
                 files.append(cells / f"{task}-{count}-{draw}.json")
-                sources = inputs(asked.data, asked.out, task, count, draw)
-                bank = bank or open_raw(
-                    [asked.raw] if asked.raw else sources.raw, asked.out, device="cpu"
-                )
+                sources = inputs(
+                    asked.data, asked.out, task, count, draw, raw=asked.raw,
+                    held_back=asked.held_back,
+                )  # fmt: skip
+                if bank is None or asked.raw == OWN:
+                    own = files[-1].with_suffix("") if asked.raw == OWN else asked.out
+                    bank = open_raw(sources.raw, own, device="cpu")
                 assert bank is not None
                 model = asked.model if task in WRITTEN else None
                 settings = Growth(model=model, base=asked.base, seed=draw)
