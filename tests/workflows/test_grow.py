@@ -529,6 +529,15 @@ def test_raw_text_of_another_language_or_domain_is_told(
     assert ("of another language than" in said) == bool(foreign)
 
 
+def test_raw_text_of_labelled_rows_alone_is_refused(tmp_path: Path) -> None:
+    rows = [{"text": text, "label": str(n % 2)} for n, text in enumerate(SENTENCES)]
+    task = read_grow_task(GrowSources(str(write_rows(tmp_path / "rows.jsonl", rows))))
+    file = write_lines(tmp_path / "raw.txt", SENTENCES)
+    bank = open_raw((str(file),), tmp_path, device="cpu")
+    with pytest.raises(InputError, match="every raw sentence stands in the labelled rows"):
+        domain_similarity(bank, task)
+
+
 def combined(*words: str) -> list[str]:
     """Return a sentence of each combination of words, in an order without a pattern."""
     found = [" ".join(some) + "." for some in product(*(one.split(", ") for one in words))]

@@ -341,4 +341,9 @@ def foreign_share(bank: Bank) -> float:
 
 def _nearest(bank: Bank, texts: Sequence[str], without: Mapping[str, Sequence[str]]) -> float:
     hits = bank.search(list(texts), 1, without=without, own=False)
+    if np.isnan(hits.similarity).all():
+        raise InputError(
+            f"{bank.path}: every raw sentence stands in the labelled rows or another set: give raw "
+            "text beside them"
+        )
     return float(np.nanmedian(hits.similarity))
