@@ -46,10 +46,12 @@ from tilth.workflows.grow.arms import (
     temperature_of,
     tempered,
 )
+from tilth.workflows.grow.heads import Heads
 from tilth.workflows.grow.pair_sources import PairSources
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth
 from tilth.workflows.grow.sources import (
+    DESCRIBED,
     DESCRIPTIONS,
     LABELLED,
     PARAPHRASED,
@@ -781,11 +783,16 @@ def weights_of(grown: Grown) -> dict[str, torch.Tensor]:
     return {name: one for name, one in weights.items() if not name.startswith("classifier.")}
 
 
-@pytest.mark.parametrize("teacher", [CONTRAST, AVERAGE])
+@pytest.mark.parametrize(
+    ("teacher", "source"), [(CONTRAST, RETRIEVED), (AVERAGE, RETRIEVED), (CONTRAST, DESCRIBED)]
+)
 def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sentences(
-    place: Path, base: str, monkeypatch: pytest.MonkeyPatch, teacher: str
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch, teacher: str, source: str
 ) -> None:
-    task = read_grow_task(GrowSources(str(place / "train.jsonl"), (str(place / "raw.txt"),)))
+    sources = GrowSources(
+        str(place / "train.jsonl"), (str(place / "raw.txt"),), str(place / "labels.yaml")
+    )
+    task = read_grow_task(sources)
     settings = Growth(paraphrase=False)
     bank = open_raw([str(place / "raw.txt")], place, device="cpu")
     makes = Sources(task, bank, settings, place, "cpu")
@@ -800,7 +807,12 @@ def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sente
         return models[-1][1]
 
     monkeypatch.setattr(Trainer, "_headed", headed)
-    second = trainer.train(Arm("again", (RETRIEVED,), rounds=2), fold)
+    fitted: list[int] = []
+    fit = Heads.fit
+    monkeypatch.setattr(
+        Heads, "fit", lambda self, rows, *rest: fitted.append(len(rows)) or fit(self, rows, *rest)
+    )
+    second = trainer.train(Arm("again", (source,), rounds=2), fold)
     found = weights_of(second)
     assert len(models) == len(encoders_of(teacher)) + 1
     surest, _ = models[-1]
@@ -811,9 +823,10 @@ def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sente
         parts = [model.model.state_dict()[name].float() for _, model in models]
         assert torch.allclose(one.float(), torch.stack(parts).mean(dim=0), atol=1e-6)
     assert second.rows is not None
-    assert second.rows.origin == [LABELLED] * len(labelled) + [RETRIEVED] * len(surest)
-    assert second.times == 1
-    first = weights_of(trainer.train(Arm(RETRIEVED, (RETRIEVED,)), fold))
+    assert second.rows.origin == [LABELLED] * len(labelled) + [source] * len(surest)
+    # What similarity to descriptions labels does not make up the regression.
+    assert fitted[-1] == len(labelled) + (source == RETRIEVED) * len(surest)
+    first = weights_of(trainer.train(Arm(source, (source,)), fold))
     assert any(not torch.equal(found[name], first[name]) for name in found)
 
 

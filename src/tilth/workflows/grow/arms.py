@@ -367,11 +367,14 @@ class Trainer:
                 table = self.sources.described_candidates(fold)
             given = grown.answer(_texts(table))
             surest = self.sources.select(table, given, fold, MULTIPLE, "margin")
-            grown = self._averaged(rows, Extra.of(surest, source), fold)
+            grown = self._second_round(rows, Extra.of(surest, source), fold)
         return grown
 
-    def _averaged(self, rows: LabeledExamples, surest: Extra, fold: Fold) -> Grown:
-        """Average the teacher's encoder with one that is trained on other rows."""
+    def _second_round(self, rows: LabeledExamples, surest: Extra, fold: Fold) -> Grown:
+        """Train a student on the average of the teacher's encoder and one of pseudo-labelled rows.
+
+        Where labels come from similarity to descriptions, its regression is of labelled rows alone.
+        """
         if self.teacher.arm == PLAIN:
             return self._fit(rows, surest, fold, SHARE)
 
@@ -381,8 +384,10 @@ class Trainer:
             return average(other, *(self._encoder(name, fold).encoder for name in known))
 
         encoder = Heads(make, rows if len(rows) else surest.rows)
-        grown = _headed_by(encoder, encoder.own, Extra.of(rows, LABELLED).and_then(surest))
-        return replace(grown, times=1 if len(rows) else 0)
+        if len(rows) and DESCRIBED in surest.origin:
+            both = Extra.of(rows, LABELLED).and_then(surest)
+            return _headed_by(encoder, encoder.own, both)
+        return self._fit(rows, surest, fold, SHARE, encoder)
 
     def extra(self, arm: Arm, fold: Fold) -> Extra:
         """Return the rows of an arm's sources, each text once."""
@@ -410,8 +415,15 @@ class Trainer:
         multiple, query = RETRIEVALS[arm.setting or RETRIEVED]
         return self.sources.candidates(fold, multiple, query), multiple
 
-    def _fit(self, rows: LabeledExamples, extra: Extra, fold: Fold, weight: float) -> Grown:
-        """Train a student on both kinds of rows; labelled ones make up a share at least."""
+    def _fit(
+        self, rows: LabeledExamples, extra: Extra, fold: Fold, weight: float,
+        encoder: Heads | None = None,
+    ) -> Grown:  # fmt: skip
+        """Train a student on both kinds of rows; labelled ones make up a share at least.
+
+        Args:
+            encoder: None: the teacher's.
+        """
         is_tuned, own, times, trained = self.teacher.arm == PLAIN, rows, 0, extra
         if len(rows):
             most = MOST_TIMES if is_tuned else len(extra.rows)
@@ -425,7 +437,7 @@ class Trainer:
             both = concatenate(extra.rows, repeat(own, times))
             grown = _tuned_on(self._tuned(both, fold), trained)
         else:
-            encoder = self._encoder(self.teacher.arm, fold)
+            encoder = encoder or self._encoder(self.teacher.arm, fold)
             counts = np.where(np.array(trained.origin) == LABELLED, times, 1)  # (rows,)
             grown = _headed_by(encoder, encoder.fit(trained.rows, counts), trained)
         return replace(grown, times=times)
