@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -25,6 +26,7 @@ from tilth.classifiers.examples import LabeledExamples
 from tilth.data.sources import load_folder
 from tilth.errors import InputError, TilthError
 from tilth.generation.generate import GenerateRequest
+from tilth.generation.label_fit import warn_of_likes
 from tilth.models import load_encoder
 from tilth.models.classifier import load_classifier
 from tilth.paraphrase.settings import RewriteSettings
@@ -581,7 +583,22 @@ def test_descriptions_that_are_alike_are_told(
     same.write_text("task_name: t\nlabels:\n  one: a sea\n  two: a sea\n")
     with caplog.at_level("WARNING"):
         run_grow(place, base, train=None, test=None, labels=str(same))
-    assert "the descriptions of 'one' and 'two' are alike (cosine 1.00)" in caplog.text
+    assert "the descriptions of 'one' and 'two' (cosine 1.00) are alike:" in caplog.text
+
+
+def test_the_labels_that_are_most_alike_are_named_in_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    described = {str(n): f"a {'cold ' * n}sea" for n in range(1, 6)} | {"fish": "a silver fish"}
+    encoder = load_encoder("starter-static", device="cpu")
+    with caplog.at_level("WARNING"):
+        warn_of_likes(encoder, described)
+    (said,) = caplog.messages
+    cosines = [float(one) for one in re.findall(r"cosine (\d\.\d\d)", said)]
+    assert len(cosines) == 3
+    assert cosines == sorted(cosines, reverse=True)
+    assert ", and of 7 more are alike:" in said
+    assert "fish" not in said
 
 
 def test_better_systems_on_the_test_set_are_named() -> None:

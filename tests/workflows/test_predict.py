@@ -357,7 +357,7 @@ def test_a_task_labels_by_the_nearest_description(
         predict(str(task), [*TEXTS, " "], tmp_path / "run", **asked)
     task.write_text(json.dumps(spec(**{**described, "rain": TEXTS[0]})))
     predict(str(task), TEXTS[:2], **asked)
-    assert "descriptions of 'birds' and 'rain' are alike (cosine 1.00)" in caplog.text
+    assert "descriptions of 'birds' and 'rain' (cosine 1.00) are alike:" in caplog.text
 
 
 def test_a_precision_of_what_makes_embeddings_has_no_effect_and_a_warning(

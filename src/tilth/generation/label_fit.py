@@ -30,6 +30,7 @@ UNRELATED = 0.2
 # The encoder cannot tell labels apart whose descriptions are nearer than this: sentiments are at
 # 0.65 to 0.86, the intents of CLINC150 below 0.4 in 99 of 100 pairs.
 TOO_ALIKE = 0.6
+_NAMED = 3  # pairs of labels that a warning names
 _DECIMALS = 3  # beyond them the cosines of another batch or machine differ
 FIT, SIMILARITY = "label_fit", "similarity"
 
@@ -190,16 +191,25 @@ def _likeness(encoder: Any, described: Mapping[str, str]) -> NDArray[np.float32]
 
 
 def warn_of_likes(encoder: Any, described: Mapping[str, str]) -> None:
-    """Warn of labels whose descriptions an encoder hardly tells apart.
+    """Warn once of labels whose descriptions an encoder hardly tells apart, the most alike first.
 
     Args:
         described: by label; the first lines are compared.
     """
     cosines = _likeness(encoder, described)
-    for (one, label), (two, other) in combinations(enumerate(described), 2):
-        if cosines[one, two] > TOO_ALIKE:
-            log.warning(
-                "the descriptions of %r and %r are alike (cosine %.2f): the encoder hardly tells "
-                "their texts apart; describe what differs, or train a classifier on labelled rows",
-                label, other, cosines[one, two],
-            )  # fmt: skip
+    alike = {
+        (label, other): cosines[one, two]
+        for (one, label), (two, other) in combinations(enumerate(described), 2)
+        if cosines[one, two] > TOO_ALIKE
+    }
+    if not alike:
+        return
+    worst = sorted(alike, key=lambda pair: -alike[pair])[:_NAMED]
+    named = ", of ".join(
+        f"{one!r} and {two!r} (cosine {alike[one, two]:.2f})" for one, two in worst
+    )
+    more = f", and of {len(alike) - len(worst)} more" if len(alike) > len(worst) else ""
+    log.warning(
+        "the descriptions of %s%s are alike: the encoder hardly tells their texts apart; describe "
+        "what differs, or train a classifier on labelled rows", named, more,
+    )  # fmt: skip
