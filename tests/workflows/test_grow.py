@@ -104,11 +104,14 @@ def test_folds_divide_the_rows_of_each_label_alike() -> None:
     assert folds_of(task, 5, 1, seed=1)[0].held.tolist() != folds[0].held.tolist()
 
 
-def test_folds_of_few_rows_have_numbers_without_gaps() -> None:
-    folds = folds_of(task_of(4), 5, 2, seed=0)
-    assert [fold.number for fold in folds] == list(range(8))  # each is a part of the run
-    assert [fold.repeat for fold in folds] == [0] * 4 + [1] * 4
-    assert {len(fold.held) for fold in folds} == {1}
+@pytest.mark.parametrize(("rows", "count"), [(6, 2), (9, 3), (12, 4), (18, 5)])
+def test_each_label_lacks_as_many_rows_as_others_in_a_fold(rows: int, count: int) -> None:
+    folds = folds_of(task_of(rows), 5, 2, seed=0)
+    assert [fold.number for fold in folds] == list(range(2 * count))  # each is a part of the run
+    assert [fold.repeat for fold in folds] == [0] * count + [1] * count
+    for fold in folds:
+        held = np.asarray(fold.rows.targets).sum(axis=0)  # (labels,)
+        assert held.max() - held.min() <= (count == 5)  # 5 folds of 6 rows of a label
 
 
 def test_validation_rows_take_the_place_of_folds() -> None:

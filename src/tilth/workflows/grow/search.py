@@ -292,7 +292,8 @@ class Search:
                 return self._end(OVER)
             rung = self._rung_fact(number)
             if rung not in self.run.resolved and self._is_settled(alive):
-                return self._end(SURE)
+                untried = any(arm.is_saved and not self.done(arm) for arm in alive)
+                return self._end(OVER if untried else SURE)
             kept = self.run.resolve(rung, partial(self._survivors, alive, number))
             alive = [arm for arm in self.usable if arm.name in kept]
             # Mixtures are first tried now: on the earlier folds too, so that all have the same.

@@ -243,13 +243,18 @@ def whole_fold(rows: LabeledExamples) -> Fold:
 def folds_of(task: GrowTask, folds: int, repeats: int, seed: int) -> list[Fold]:
     """Return stratified folds, repeat after repeat; or all rows and the validation rows each time.
 
-    Without labelled or validation rows there are none.
+    There are no more folds than rows of a label, in the median: labels of which a fold measures a
+    row would have fewer to train on than others, and models would seldom answer them. Without
+    labelled or validation rows there are none.
     """
     everything = np.arange(len(task.rows))
     if task.validation is not None:
         held = np.arange(len(task.validation))
         return [Fold(one, everything, held, task.validation, one) for one in range(repeats)]
     found: list[Fold] = []
+    if len(task.rows):
+        counts = np.asarray(task.rows.targets).sum(axis=0)  # (labels,)
+        folds = max(2, min(folds, int(np.median(counts))))
     for repeat in range(repeats):
         part = _parts(task.rows, folds, seed, repeat)
         found += split_folds(task.rows, part, repeat, len(found))
