@@ -234,10 +234,14 @@ def test_what_a_source_costs_is_measured_on_all_folds_of_the_best(tmp_path: Path
         assert not search.ablate(named["all"])
 
 
-def test_a_search_ends_when_nothing_can_gain_the_margin(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seconds", "why"), [(10.0, SURE), (1e9, OVER)])
+def test_a_search_ends_when_nothing_can_gain_the_margin(
+    tmp_path: Path, seconds: float, why: str
+) -> None:
     search, run, kept = search_in(tmp_path / "run", {PLAIN: 1.0}, margin=5.0)
+    search.speeds = SimpleNamespace(seconds=lambda arm, *_: seconds if arm.name == "d" else 10.0)
     with run:
-        assert search.go() == SURE
+        assert search.go() == why  # what is not tried for its cost might gain more
     assert {len(search.done(arm)) for arm in ARMS} == {0, 2}
     assert kept[-1] == PLAIN
 
