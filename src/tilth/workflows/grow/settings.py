@@ -84,7 +84,7 @@ class Growth:
     margin: Annotated[
         float, MARGIN, "End when no other way is likely to gain more points than this."
     ] = 0.5
-    folds: Annotated[int, FOLDS, "Folds of each cross-validation."] = 5
+    folds: Annotated[int, FOLDS, "Folds of a cross-validation, no more than rows of a label."] = 5
     repeats: Annotated[
         int, REPEATS, "Cross-validations, or trainings of a way with --validation."
     ] = 2
