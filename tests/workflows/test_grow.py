@@ -23,6 +23,7 @@ from tests.tiny.models import save_model, word_tokenizer
 from tests.tiny.rows import SENTENCES
 from tests.workflows.grown import check_resume, run_grow
 from tilth.classifiers.examples import LabeledExamples
+from tilth.classifiers.load import repeat_count
 from tilth.data.sources import load_folder
 from tilth.errors import InputError, TilthError
 from tilth.generation.generate import GenerateRequest
@@ -74,6 +75,7 @@ from tilth.workflows.grow.task import (
     open_raw,
     read_grow_task,
 )
+from tilth.workflows.train_classifier import SHARE
 
 LABELS = """
 task_name: pond
@@ -848,6 +850,8 @@ def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sente
         assert torch.allclose(one.float(), torch.stack(parts).mean(dim=0), atol=1e-6)
     assert second.rows is not None
     assert second.rows.origin == [LABELLED] * len(labelled) + [source] * len(surest)
+    times = repeat_count(SHARE, len(surest), len(labelled), len(surest))
+    assert second.times == (times if source == RETRIEVED else 1)
     # What similarity to descriptions labels does not make up the regression.
     assert fitted[-1] == len(labelled) + (source == RETRIEVED) * len(surest)
     first = weights_of(trainer.train(Arm(source, (source,)), fold))
