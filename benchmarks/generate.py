@@ -3,6 +3,10 @@
     python benchmarks/generate.py                     # the starter LM
     python benchmarks/generate.py --model gpt2-shape  # GPT-2 small's shape, random weights
 
+On a GPU, the paper's workload (two texts for each of three labels) on the shape of its model:
+
+    python benchmarks/generate.py --model gpt2-xl-shape --inputs 10500 --part 256 --rounds 1
+
 Both run the task sts-x2 on the same model and inputs, in turn, several rounds; the ratio of each
 round is printed and their median. The random model's vocabulary holds quotation marks in such a
 share of its tokens that its texts close about as often as the starter's.
@@ -31,7 +35,7 @@ from original import OriginalDino
 from tilth.generation.attempts import Attempts, items_from_inputs
 from tilth.generation.engine import Engine, choose_rows
 from tilth.generation.kv_cache import KVCache, bytes_per_token
-from tilth.generation.rows import SharedRows
+from tilth.generation.rows import CopiedRows, SharedRows
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import Task, load_task
 from tilth.models.kernel_arrays import KEYS, OWN_TOKENS, TOKENS
@@ -40,7 +44,14 @@ from tilth.runs import Progress
 from tilth.workflows.quickstart import quickstart_sentences
 
 CLOSING_SHARE = 1 / 14  # chance that a token ends the text
-clock = time.perf_counter
+XL = {"n_embd": 1600, "n_layer": 48, "n_head": 25}
+
+
+def clock() -> float:
+    """Return the time once a GPU has done what it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def gpt2_shape(**shape: int) -> LM:
@@ -61,18 +72,22 @@ def gpt2_shape(**shape: int) -> LM:
     tokenizer.add_tokens([f' z{n}"' if n % every == 0 else f" z{n}" for n in range(missing)])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")
     torch.manual_seed(0)
-    return LM("gpt2-shape", GPT2LMHeadModel(config).eval(), fast, "random")
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = GPT2LMHeadModel(config).eval()
+    return LM("gpt2-shape", model, fast, "random")
 
 
-def ours(engine: Engine, task: Task, texts: list[str]) -> tuple[int, int, float]:
-    """Return outputs kept, tries and seconds of our engine."""
-    items = items_from_inputs(task, texts, texts)
-    tries = Attempts(task, GenerateSettings(), items, Progress(len(items), quiet=True))
+def ours(engine: Engine, task: Task, texts: list[str], part: int = 0) -> tuple[int, int, float]:
+    """Return outputs kept, tries and seconds of our engine, for so many inputs at once."""
+    reasons: list[str | None] = []
     start = clock()
-    engine.run(tries.first_jobs(), tries.next_job)
-    seconds = clock() - start
-    reasons = [outcome.reason for _, outcome in tries.outcomes()]
-    return reasons.count(None), len(reasons), seconds
+    for first in range(0, len(texts), part or len(texts)):
+        some = texts[first:][: part or len(texts)]
+        items = items_from_inputs(task, some, some)
+        tries = Attempts(task, GenerateSettings(), items, Progress(len(items), quiet=True))
+        engine.run(tries.first_jobs(), tries.next_job)
+        reasons += [outcome.reason for _, outcome in tries.outcomes()]
+    return reasons.count(None), len(reasons), clock() - start
 
 
 def theirs(peer: OriginalDino, task: Task, texts: list[str]) -> tuple[int, float]:
@@ -87,15 +102,15 @@ def limit(engine: Engine, done: Counter[str]) -> float:
 
     Products: those of all tokens of rows and prompts, at the engine's number of rows. Bytes: of the
     keys and values that each step must read, a prompt's once a step, and of the logits, written and
-    read; at the speed at which one thread reads memory.
+    read; at the speed at which one thread, or the GPU, reads memory.
     """
-    model, head = engine.lm.model, engine.lm.model.get_output_embeddings()
+    model, head, place = engine.lm.model, engine.lm.model.get_output_embeddings(), engine.lm.device
     seconds = Counter[bool]()  # of a row, by whether it is the output projection
     for module in model.modules():
         weight = getattr(module, "weight", None)
         if type(module).__name__ in ("Linear", "Conv1D") and weight is not None:
             matrix = weight if type(module).__name__ == "Conv1D" else weight.T
-            values = torch.randn(engine.rows, len(matrix), dtype=weight.dtype)
+            values = torch.randn(engine.rows, len(matrix), dtype=weight.dtype, device=place)
             out = values @ matrix
             times = []
             for _ in range(5):
@@ -103,7 +118,8 @@ def limit(engine: Engine, done: Counter[str]) -> float:
                 torch.mm(values, matrix, out=out)
                 times.append(clock() - start)
             seconds[module is head] += statistics.median(times) / engine.rows
-    large = torch.zeros(1 << 26)
+    large = torch.randn(1 << 26, device=place)
+    large.sum()
     start = clock()
     large.sum()
     rate = large.nbytes / (clock() - start)
@@ -115,51 +131,64 @@ def limit(engine: Engine, done: Counter[str]) -> float:
 def counting() -> Iterator[Counter[str]]:
     """Count the tokens that are run, the rows of logits and the bytes that must be read."""
     done = Counter[str]()
-    forward, decode = KVCache._forward, SharedRows.decode
+    forward, shared, copied = KVCache._forward, SharedRows.decode, CopiedRows.decode
 
     def run_prompts(cache: KVCache, ids: Any, *given: Any, **more: Any) -> Any:
         logits = forward(cache, ids, *given, **more)
-        done["prompts"] += ids.numel()
-        done["logits"] += logits.shape[0] * logits.shape[1]
+        if not isinstance(cache, CopiedRows):
+            done["prompts"] += ids.numel()
+            done["logits"] += logits.shape[0] * logits.shape[1]
         return logits
 
-    def run_rows(cache: SharedRows, tokens: Any, positions: Any) -> Any:
-        logits = decode(cache, tokens, positions)
+    def count(cache: KVCache, logits: Any, kept: int) -> Any:
+        done["bytes"] += kept * bytes_per_token(cache.model) + 2 * logits.nbytes
+        done["steps"] += 1
+        done["rows"] += len(logits)
+        done["logits"] += len(logits)
+        return logits
+
+    def run_shared(cache: SharedRows, tokens: Any, positions: Any) -> Any:
+        logits = shared(cache, tokens, positions)
         table = cache._table[0, : len(tokens)]
         _, first = np.unique(table[:, KEYS], return_index=True)
-        kept = table[:, OWN_TOKENS].sum() + table[first, TOKENS].sum()
-        done["bytes"] += int(kept) * bytes_per_token(cache.model) + 2 * logits.nbytes
-        done["rows"] += len(tokens)
-        done["logits"] += len(tokens)
-        return logits
+        return count(cache, logits, int(table[:, OWN_TOKENS].sum() + table[first, TOKENS].sum()))
 
-    KVCache._forward, SharedRows.decode = run_prompts, run_rows  # type: ignore[method-assign]
+    def run_copied(cache: CopiedRows, tokens: Any, positions: Any) -> Any:
+        return count(cache, copied(cache, tokens, positions), int(positions.sum() + len(tokens)))
+
+    KVCache._forward = run_prompts  # type: ignore[method-assign]
+    SharedRows.decode, CopiedRows.decode = run_shared, run_copied  # type: ignore[method-assign]
     try:
         yield done
     finally:
-        KVCache._forward, SharedRows.decode = forward, decode  # type: ignore[method-assign]
+        KVCache._forward = forward  # type: ignore[method-assign]
+        SharedRows.decode, CopiedRows.decode = shared, copied  # type: ignore[method-assign]
 
 
 @torch.inference_mode()
 def main() -> None:
     """Run both in turn and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="starter", help="starter, gpt2-shape or a folder")
+    parser.add_argument(
+        "--model", default="starter", help="starter, gpt2-shape, gpt2-xl-shape, a folder"
+    )
     parser.add_argument("--inputs", type=int, default=0, help="0: 256, or 48 for gpt2-shape")
     parser.add_argument("--peer-inputs", type=int, default=0, help="0: 8, or 3 for gpt2-shape")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--rows", type=int, default=0, help="0: chosen as in a run")
+    parser.add_argument("--part", type=int, default=0, help="inputs decoded at once; 0: all")
     parser.add_argument("--cpu-time", action="store_true", help="count processor seconds")
     args = parser.parse_args()
     if args.cpu_time:
         global clock
         clock = time.process_time
-    big = args.model == "gpt2-shape"
+    big = args.model.endswith("-shape")
     count, few = args.inputs or (48 if big else 256), args.peer_inputs or (3 if big else 8)
 
     task = load_task("sts-x2")
-    base = gpt2_shape() if big else load_lm(args.model, precision="float32")
+    shape = XL if args.model == "gpt2-xl-shape" else {}
+    base = gpt2_shape(**shape) if big else load_lm(args.model, precision="float32")
     texts = joined_sentences(count)
     peer = OriginalDino(base.model, base.tokenizer)
     precisions = ["bfloat16", "float32"] if args.precision == "auto" else [args.precision]
@@ -182,7 +211,7 @@ def main() -> None:
         print(f"round {number + 1}: original {rate:.2f} outputs/s ({kept} in {seconds:.1f} s)")
         for name, engine in engines.items():
             with counting() as done:
-                kept, tries, seconds = ours(engine, task, texts)
+                kept, tries, seconds = ours(engine, task, texts, args.part)
             ratios[name].append(kept / seconds / rate)
             share = limit(engine, done) / seconds
             print(
@@ -190,7 +219,7 @@ def main() -> None:
                 f"({kept} of {tries} tries in {seconds:.1f} s): {ratios[name][-1]:.1f}x; "
                 f"{done['rows'] / seconds:.0f} row tokens/s and {done['prompts'] / seconds:.0f} of "
                 f"prompts, {share:.0%} of the limit (matrix products and memory) at "
-                f"{engine.rows} rows"
+                f"{engine.rows} rows, {done['steps']} steps"
             )
     for name, values in ratios.items():
         print(f"median ratio, {name}: {statistics.median(values):.1f}x")

@@ -51,10 +51,11 @@ class OriginalDino:
         prompts = [p for p in task.prompts(label, text) for _ in range(samples)]
         ids = [self.tokenizer(prompt)["input_ids"] for prompt in prompts]
         width = max(map(len, ids))
-        tokens = torch.zeros(len(ids), width, dtype=torch.long)
-        mask = torch.zeros(len(ids), width, dtype=torch.long)
+        device = self.model.device
+        tokens = torch.zeros(len(ids), width, dtype=torch.long, device=device)
+        mask = torch.zeros(len(ids), width, dtype=torch.long, device=device)
         for row, prompt in enumerate(ids):
-            tokens[row, width - len(prompt) :] = torch.tensor(prompt)
+            tokens[row, width - len(prompt) :] = torch.tensor(prompt, device=device)
             mask[row, width - len(prompt) :] = 1
         cache = DynamicCache(config=self.model.config)
         drawn = tokens[:, :0]
@@ -75,7 +76,7 @@ class OriginalDino:
             for row in range(samples, len(ids)):  # counter rows follow the regular row's text
                 step[row] = step[row % samples]
             drawn = torch.cat((drawn, step), dim=1)
-            mask = torch.cat((mask, torch.ones(len(ids), 1, dtype=torch.long)), dim=1)
+            mask = torch.cat((mask, torch.ones_like(mask[:, :1])), dim=1)
         return self.tokenizer.batch_decode(drawn[:samples])
 
     def _debias(self, logits: Tensor, samples: int) -> Tensor:

@@ -1,4 +1,7 @@
-"""Shared fixtures; tests are offline and use one thread, so that they share a machine well."""
+"""Shared fixtures; tests are offline and use one thread, so that they share a machine well.
+
+With TILTH_TEST_DEVICE=cuda, what the tests ask of a processor is done by a GPU.
+"""
 
 import gc
 import logging
@@ -20,8 +23,17 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
 import pytest
 import torch
 
-from tests.tiny import save_encoder, tiny_lm, tiny_static
-from tilth.models.lm import LM
+import tilth.models.device as devices
+
+DEVICE = os.environ.get("TILTH_TEST_DEVICE", "cpu")
+if DEVICE == "cpu":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+else:  # before anything imports the function by its name
+    choose_device = devices.choose_device
+    devices.choose_device = lambda name: choose_device(DEVICE if name == "cpu" else name)
+
+from tests.tiny import save_encoder, tiny_lm, tiny_static  # noqa: E402
+from tilth.models.lm import LM  # noqa: E402
 
 torch.set_num_threads(1)
 # Shells start background jobs with Ctrl-C ignored, which commands under test would inherit.

@@ -76,7 +76,7 @@ def test_debiasing_compares_the_logits_after_the_opened_answer(
     for step, ((logits, members, _), _) in enumerate(calls):
         for row, prompt in zip(members[0].tolist(), prompts, strict=True):
             ids = lm.tokenizer(prompt, add_special_tokens=False)["input_ids"] + written[:step]
-            plain = lm.model(input_ids=torch.tensor([ids])).logits[0, -1]
+            plain = lm.model(input_ids=torch.tensor([ids], device=lm.device)).logits[0, -1]
             drawn = logits[row].isfinite()  # banned tokens are not
             torch.testing.assert_close(logits[row][drawn], plain[drawn], atol=1e-3, rtol=1e-3)
 

@@ -123,7 +123,8 @@ def test_log_likelihoods_are_those_of_the_plain_forward(make: str) -> None:
     for (prompt, text), found in zip(asked, engine.log_likelihoods(asked), strict=True):
         ids, start = (lm.tokenizer(one)["input_ids"] for one in (f'{prompt}{text}"', prompt))
         with torch.inference_mode():
-            plain = lm.model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+            given = torch.tensor([ids], device=lm.device)
+            plain = lm.model(input_ids=given).logits[0].log_softmax(-1)
         expected = sum(float(plain[n - 1, ids[n]]) for n in range(len(start), len(ids)))
         assert found == pytest.approx(expected, abs=1e-3)
     assert engine.log_likelihoods([]) == []

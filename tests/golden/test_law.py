@@ -30,7 +30,8 @@ def plain_loop(lm: LM, job: Job, sampling: Sampling) -> list[int]:
     for uniform in uniforms(job.key, sampling.max_new_tokens):
         rows = []
         for context in contexts:
-            logits = lm.model(torch.tensor([context + drawn])).logits[0, -1].double()
+            given = torch.tensor([context + drawn], device=lm.device)
+            logits = lm.model(given).logits[0, -1].double()
             logits[lm.tokenizer.all_special_ids] = -math.inf
             rows.append(logits.softmax(-1))
         p = rows[0]
@@ -102,7 +103,7 @@ def test_greedy_equals_transformers_generate(llama: LM) -> None:
     jobs = list(pair_jobs(["the dog sleeps", "a red dog reads on and on", "rain"], tries=1))
     ours = run_jobs(Engine(llama, sampling, rows=8), jobs)
     for job in jobs:
-        ids = llama.tokenizer(job.prompts[0], return_tensors="pt")
+        ids = llama.tokenizer(job.prompts[0], return_tensors="pt").to(llama.device)
         theirs = llama.model.generate(
             **ids, do_sample=False, max_new_tokens=20, min_new_tokens=20, pad_token_id=0,
         )[0, ids["input_ids"].shape[1] :]  # fmt: skip
@@ -112,7 +113,7 @@ def test_greedy_equals_transformers_generate(llama: LM) -> None:
 
 @torch.inference_mode()
 def test_candidates_equal_what_transformers_sampling_keeps(llama: LM) -> None:
-    ids = llama.tokenizer("the dog runs on the", return_tensors="pt")
+    ids = llama.tokenizer("the dog runs on the", return_tensors="pt").to(llama.device)
     theirs = llama.model.generate(
         **ids, do_sample=True, top_k=7, top_p=0.8, temperature=1.3, max_new_tokens=6,
         min_new_tokens=6, pad_token_id=0, return_dict_in_generate=True, output_scores=True,

@@ -28,7 +28,9 @@ from tilth.generation.engine import (
 from tilth.generation.kv_cache import KVCache, PromptCache
 from tilth.generation.rows import CopiedRows, SharedRows
 from tilth.generation.settings import Sampling
+from tilth.generation.step_graphs import StepGraphs, rounded_columns
 from tilth.generation.task import load_task
+from tilth.models.device import choose_device
 from tilth.models.lm import LM
 
 TEXTS = [f"a dog number {n} runs" + " on the red sea" * (n % 5) for n in range(8)]
@@ -58,8 +60,10 @@ def check_same_texts(lm: LM, sampling: Sampling, one: Outcomes, two: Outcomes) -
 def _drawn_with_noise(lm: LM, sampling: Sampling, job: Job, ids: list[int]) -> set[int]:
     """Return the tokens that follow `ids` where logits are 1e-5 higher or lower."""
     given = [lm.tokenizer(one, add_special_tokens=False)["input_ids"] + ids for one in job.prompts]
-    logits = torch.stack([lm.model(torch.tensor([one])).logits[0, -1] for one in given])
-    logits[:, Vocabulary(lm).banned] = -torch.inf
+    logits = torch.stack(
+        [lm.model(torch.tensor([one], device=lm.device)).logits[0, -1].cpu() for one in given]
+    )
+    logits[:, Vocabulary(lm).banned.cpu()] = -torch.inf
     uniform = torch.from_numpy(uniforms(job.key, len(ids) + 1)[-1:])
     noise, found = torch.Generator().manual_seed(0), set()
     for _ in range(50):
@@ -69,7 +73,11 @@ def _drawn_with_noise(lm: LM, sampling: Sampling, job: Job, ids: list[int]) -> s
     return found
 
 
-ROWS = pytest.mark.parametrize("kept", [SharedRows, CopiedRows])
+ON_GPU = choose_device("cpu").type != "cpu"  # with TILTH_TEST_DEVICE
+UsualRows: Any = CopiedRows if ON_GPU else SharedRows
+ROWS = pytest.mark.parametrize("kept", [CopiedRows] if ON_GPU else [SharedRows, CopiedRows])
+RECORDED = StepGraphs._recorded
+processor_only = pytest.mark.skipif(ON_GPU, reason="a GPU decodes all rows in one thread")
 
 
 @ROWS
@@ -95,6 +103,69 @@ def test_prompts_need_the_output_layer_for_their_last_tokens_alone() -> None:
     assert all(one.is_contiguous() for one in taken)
 
 
+class Replay:
+    """What stands for a graph without a GPU: runs its step anew."""
+
+    def __init__(self, steps: StepGraphs, rows: int, end: int) -> None:
+        self.steps, self.rows, self.end = steps, rows, end
+
+    def replay(self) -> None:
+        logits = self.steps._cache.step(*self.steps._given[:, : self.rows], self.end)
+        self.steps._logits[: self.rows] = logits  # type: ignore[index]
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Let the engine repeat steps from graphs; return the shapes that are recorded."""
+    found: list[tuple[int, int]] = []
+    record = StepGraphs._recorded
+
+    def recording(self: StepGraphs, *shape: int) -> Any:
+        found.append(shape)
+        return record(self, *shape) if ON_GPU else Replay(self, *shape)
+
+    monkeypatch.setattr(StepGraphs, "_recorded", recording)
+    if not ON_GPU:
+
+        def begin(self: CopiedRows, model: Any, rows: int, longest: int, new: int) -> None:
+            KVCache.__init__(self, model, rows, rounded_columns(longest + new))
+            self._graphs = StepGraphs(self)
+
+        monkeypatch.setattr(CopiedRows, "__init__", begin)
+        monkeypatch.setattr(engines, "SharedRows", CopiedRows)
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_repeated_from_graphs_give_the_same_texts(
+    kind: str, recorded: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm, sampling, jobs = tiny_lm(kind), Sampling(max_new_tokens=20), list(pair_jobs(TEXTS))
+    graphs = run_jobs(Engine(lm, sampling, rows=24), jobs)
+    assert len(recorded) == len(set(recorded)) > 2
+    assert all(columns % 32 == 0 for _, columns in recorded)
+    monkeypatch.setattr(StepGraphs, "step", lambda self, given, end: self._cache.step(*given, end))
+    check_same_texts(lm, sampling, graphs, run_jobs(Engine(lm, sampling, rows=24), jobs))
+
+
+def test_a_model_whose_steps_cannot_be_recorded(
+    llama: LM, recorded: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampling, jobs = Sampling(max_new_tokens=20), list(pair_jobs(TEXTS))
+    with monkeypatch.context() as patch:
+        patch.setattr(StepGraphs, "step", lambda self, given, end: self._cache.step(*given, end))
+        plain = run_jobs(Engine(llama, sampling, rows=24), jobs)
+    assert not recorded
+    tried = Mock(side_effect=RuntimeError("operation not permitted when stream is capturing"))
+    monkeypatch.setattr(torch.cuda, "graph", tried)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Mock())
+    monkeypatch.setattr(StepGraphs, "_recorded", RECORDED)
+    check_same_texts(llama, sampling, plain, run_jobs(Engine(llama, sampling, rows=24), jobs))
+    assert tried.call_count == 2  # once for each memory: when the model is checked, and here
+
+
+@processor_only
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_kinds_of_rows_give_the_same_texts(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lm, sampling = tiny_lm(kind), Sampling(max_new_tokens=20)
@@ -128,10 +199,10 @@ def test_the_factors_of_the_drawn_tokens_are_those_of_the_formula(llama: LM, flo
 
 def _probabilities(lm: LM, prompt: str, ids: Any) -> torch.Tensor:
     """Return the probability of each drawn token after a prompt, by plain passes."""
-    banned = Vocabulary(lm).banned
+    banned = Vocabulary(lm).banned.cpu()
     before = lm.tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    given = torch.tensor([[*before, *ids.tolist()]])
-    logits = lm.model(given).logits[0, len(before) - 1 : -1].detach()
+    given = torch.tensor([[*before, *ids.tolist()]], device=lm.device)
+    logits = lm.model(given).logits[0, len(before) - 1 : -1].detach().cpu()
     logits[:, banned] = -torch.inf
     return logits.softmax(-1)[torch.arange(len(ids)), torch.from_numpy(ids)]
 
@@ -188,7 +259,7 @@ def test_out_of_memory_halves_the_rows_and_loses_nothing(
 ) -> None:
     jobs = list(pair_jobs(TEXTS))
     expected = texts_of(run_jobs(Engine(llama, Sampling(), rows=40), jobs))
-    decode = SharedRows.decode
+    decode = UsualRows.decode
     calls = 0
 
     def scarce(self: Any, tokens: Any, positions: Any) -> torch.Tensor:
@@ -198,7 +269,7 @@ def test_out_of_memory_halves_the_rows_and_loses_nothing(
             raise torch.OutOfMemoryError("tried to allocate")
         return decode(self, tokens, positions)
 
-    monkeypatch.setattr(SharedRows, "decode", scarce)
+    monkeypatch.setattr(UsualRows, "decode", scarce)
     engine = Engine(llama, Sampling(), rows=40)
     assert texts_of(run_jobs(engine, jobs)) == expected
     assert engine.rows < 40
@@ -215,6 +286,7 @@ def three_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@processor_only
 @pytest.mark.usefixtures("three_cores")
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_cores_that_decode_some_items_each_change_no_text(kind: str) -> None:
@@ -235,6 +307,7 @@ def test_cores_that_decode_some_items_each_change_no_text(kind: str) -> None:
     check_same_texts(lm, sampling, {job: seen[job] for job in one}, one)
 
 
+@processor_only
 @pytest.mark.usefixtures("three_cores")
 def test_an_error_on_one_core_ends_all(llama: LM) -> None:
     answered = []
@@ -250,13 +323,14 @@ def test_an_error_on_one_core_ends_all(llama: LM) -> None:
     assert len(answered) == 5
 
 
+@processor_only
 @pytest.mark.usefixtures("three_cores")
 def test_out_of_memory_on_one_core_loses_nothing(
     llama: LM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = list(pair_jobs(TEXTS))
     expected = texts_of(run_jobs(Engine(llama, Sampling(), rows=18), jobs))
-    decode = SharedRows.decode
+    decode = UsualRows.decode
     scarce = set[int]()
 
     def decode_once(self: Any, tokens: Any, positions: Any) -> torch.Tensor:
@@ -265,7 +339,7 @@ def test_out_of_memory_on_one_core_loses_nothing(
             raise torch.OutOfMemoryError("tried to allocate")
         return decode(self, tokens, positions)
 
-    monkeypatch.setattr(SharedRows, "decode", decode_once)
+    monkeypatch.setattr(UsualRows, "decode", decode_once)
     assert texts_of(run_jobs(Engine(llama, Sampling(), rows=18), jobs)) == expected
     assert scarce
 
@@ -276,7 +350,7 @@ def test_out_of_memory_on_one_core_loses_nothing(
         (
             torch.OutOfMemoryError("tried"),
             TilthError,
-            r"out of memory with 3 rows on cpu: use a sm",
+            r"out of memory with 3 rows on (cpu|cuda:0): use a sm",
         ),
         (RuntimeError("shape mismatch"), RuntimeError, "shape mismatch"),  # is not about memory
     ],
@@ -285,7 +359,7 @@ def test_what_a_step_raises(
     llama: LM, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception], said: str
 ) -> None:
     engine = Engine(llama, Sampling(), rows=40)
-    monkeypatch.setattr(SharedRows, "decode", Mock(side_effect=error))
+    monkeypatch.setattr(UsualRows, "decode", Mock(side_effect=error))
     with pytest.raises(raised, match=said):
         run_jobs(engine, pair_jobs(TEXTS))
 
@@ -315,7 +389,7 @@ def test_special_tokens_are_never_drawn() -> None:
     lm, task = tiny_lm("llama"), load_task("sts-x2")
     sea = lm.tokenizer.convert_tokens_to_ids("Ġsea")
     head = lm.model.lm_head
-    head.bias = torch.nn.Parameter(torch.zeros(head.out_features))
+    head.bias = torch.nn.Parameter(torch.zeros(head.out_features, device=lm.device))
     head.bias.data[0] = 30.0  # by far the likeliest: the end of sequence
     head.bias.data[sea] = 25.0
     jobs = [
@@ -323,8 +397,9 @@ def test_special_tokens_are_never_drawn() -> None:
         for n in range(20)
     ]
     with torch.inference_mode():
-        logits = lm.model(**lm.tokenizer(jobs[0].prompts[0], return_tensors="pt")).logits[0, -1]
-    assert logits.argmax() == 0
+        given = lm.tokenizer(jobs[0].prompts[0], return_tensors="pt").to(lm.device)
+        logits = lm.model(**given).logits[0, -1]
+    assert int(logits.argmax()) == 0
     outcomes = run_jobs(Engine(lm, Sampling(top_k=0, top_p=1), rows=64), jobs)
     assert not any("<eos>" in outcome.text for outcome in outcomes.values())
     assert any(" sea" in outcome.text for outcome in outcomes.values())
@@ -363,9 +438,10 @@ def test_every_kind_is_accepted_in_both_precisions(kind: str, dtype: torch.dtype
     for seed in range(3):
         lm = tiny_lm(kind, seed=seed)
         lm.model.to(dtype)
-        assert check_model(lm) is SharedRows
+        assert check_model(lm) is UsualRows
 
 
+@processor_only
 def test_attention_that_the_kernel_lacks_is_torchs(
     llama: LM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,7 +526,7 @@ def test_after_an_out_of_memory_the_failed_rows_are_freed_before_others_are_made
     made: list[Any] = []
     alive: list[bool] = []
 
-    class Failing(SharedRows):
+    class Failing(UsualRows):
         def decode(self, *arguments: Any) -> Any:
             if not made:
                 made.append(weakref.ref(self))

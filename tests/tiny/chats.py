@@ -26,6 +26,7 @@ from transformers import (
 )  # fmt: skip
 
 from tests.tiny import tiny_tokenizer
+from tilth.models.device import choose_device
 from tilth.models.lm import LM
 from tilth.models.pretrained import fingerprint_model
 
@@ -247,4 +248,5 @@ def chat_lm(kind: str, *, seed: int = 0) -> LM:
         initializer_range=0.35, eos_token_id=ends, bos_token_id=None, pad_token_id=0,
     )  # fmt: skip
     model = chat.model(config).eval()
-    return LM(f"tiny-{kind}", model, tokenizer, fingerprint_model(model, tokenizer))
+    fingerprint = fingerprint_model(model, tokenizer)
+    return LM(f"tiny-{kind}", model.to(choose_device("cpu")), tokenizer, fingerprint)

@@ -27,6 +27,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from tilth.models.device import choose_device
 from tilth.models.lm import LM
 from tilth.models.pretrained import fingerprint_model
 
@@ -105,7 +106,8 @@ def tiny_lm(kind: str = "gpt2", *, seed: int = 0, positions: int = 256) -> LM:
     """Return a tiny loaded model of a kind: gpt2, llama, qwen3, opt or bert."""
     tokenizer = tiny_tokenizer()
     model = tiny_model(kind, len(tokenizer), seed=seed, positions=positions)
-    return LM(f"tiny-{kind}", model, tokenizer, fingerprint_model(model, tokenizer))
+    fingerprint = fingerprint_model(model, tokenizer)
+    return LM(f"tiny-{kind}", model.to(choose_device("cpu")), tokenizer, fingerprint)
 
 
 def word_tokenizer(known: Sequence[str] | None = None) -> PreTrainedTokenizerFast:

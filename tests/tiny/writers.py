@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from tests.tiny import WORDS
+from tilth.models.device import choose_device
 from tilth.models.lm import Seq2Seq
 
 FAMILIES = ("bart", "marian", "t5")
@@ -70,10 +71,9 @@ def writer_model(family: str, *, seed: int = 0) -> Any:
 
 def writer(family: str = "bart", *, seed: int = 0, prefix: str = "") -> Seq2Seq:
     """Return a loaded tiny encoder-decoder."""
-    model = writer_model(family, seed=seed)
-    return Seq2Seq(
-        f"tiny-{family}", model, writer_tokenizer(), torch.device("cpu"), "float32", prefix
-    )
+    place = choose_device("cpu")
+    model = writer_model(family, seed=seed).to(place)
+    return Seq2Seq(f"tiny-{family}", model, writer_tokenizer(), place, "float32", prefix)
 
 
 def save_fsmt(folder: Path, *, seed: int) -> Path:

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from tilth.generation.kv_cache import CachedPrompt, CacheLayer, KVCache, head_size
+from tilth.generation.step_graphs import StepGraphs, rounded_columns
 from tilth.models.kernel_arrays import (
     HEAD_BYTES,
     KEYS,
@@ -49,7 +50,9 @@ class CopiedRows(KVCache):
     prompts_type = KVCache
 
     def __init__(self, model: Any, rows: int, longest: int, new: int) -> None:
-        super().__init__(model, rows, longest + new)
+        is_gpu = model.device.type == "cuda"
+        super().__init__(model, rows, rounded_columns(longest + new) if is_gpu else longest + new)
+        self._graphs = StepGraphs(self) if is_gpu else None
 
     def enter(self, rows: Sequence[int], prompts: Sequence[CachedPrompt]) -> None:
         """Let rows begin with these prompts."""
@@ -71,7 +74,11 @@ class CopiedRows(KVCache):
 
     def decode(self, tokens: _Ints, positions: _Ints) -> Tensor:
         """Run the next token of the first rows; return the logits after it, (rows, vocab)."""
-        return self.step(self._tensor(tokens), self._tensor(positions), int(positions.max()) + 1)
+        given = torch.from_numpy(np.stack([tokens, positions])).to(self.every.device)  # (2, rows)
+        end = int(positions.max()) + 1
+        if self._graphs is not None:
+            return self._graphs.step(given, end)
+        return self.step(given[0], given[1], end)
 
     def _tensor(self, values: Any) -> Tensor:
         return torch.as_tensor(np.asarray(values), device=self.every.device)
