@@ -32,9 +32,10 @@ def run_grow(place: Path, base: str | None, out: str = "out", **options: Any) ->
 
 
 def check_resume(
-    place: Path, base: str, after: int, monkeypatch: pytest.MonkeyPatch, **options: Any
-) -> None:
-    """Interrupt a run after some trainings: a model is there, and the same call ends alike."""
+    place: Path, base: str, after: int, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Interrupt a run after some trainings: a model is there, and the same call ends as `whole`."""
     real, tried = Search._try, list[str]()
 
     def interrupted(self: Search, arm: Arm, fold: Fold) -> None:
@@ -51,7 +52,7 @@ def check_resume(
     assert read_json(out / "kept.json")["arm"] == read_json(out / "results.json")["arm"]
     assert "the best so far" in (out / "report.html").read_text()
     monkeypatch.setattr(Search, "_try", real)
-    found, whole = run_grow(place, base, **options), run_grow(place, base, "whole", **options)
+    found = run_grow(place, base, **options)
     assert _scores(found) == _scores(whole)
     assert found["arm"] == whole["arm"]
     assert found["tested"]["systems"] == whole["tested"]["systems"]

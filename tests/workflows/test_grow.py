@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -446,11 +447,24 @@ def costs(dear: str) -> Any:
     return SimpleNamespace(seconds=lambda arm, *_: 1e5 if arm.name == dear else 10.0)
 
 
-@pytest.mark.parametrize("dear", ["", "d"])
+@pytest.fixture(scope="module", params=["", "d"])
+def uninterrupted(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Search]:
+    """Return the arm that is beyond the budget, and a finished search."""
+    dear = str(request.param)
+    search, run, _ = search_in(tmp_path_factory.mktemp("whole") / "run", CHANCES)
+    search.speeds = costs(dear)
+    with run:
+        assert search.go() == FINISHED
+    return dear, search
+
+
 @pytest.mark.parametrize("stop", [1, 9, 30, 34, 39])
 def test_an_interrupted_search_ends_as_an_uninterrupted_one(
-    tmp_path: Path, stop: int, dear: str
+    tmp_path: Path, stop: int, uninterrupted: tuple[str, Search]
 ) -> None:
+    dear, whole = uninterrupted
     search, run, _ = search_in(tmp_path / "run", CHANCES, stop=stop)
     search.speeds = costs(dear)
     with run, pytest.raises(KeyboardInterrupt):
@@ -459,10 +473,6 @@ def test_an_interrupted_search_ends_as_an_uninterrupted_one(
     again.speeds = costs(dear)
     with run:
         assert again.go() == FINISHED
-    whole, run, _ = search_in(tmp_path / "whole", CHANCES)
-    whole.speeds = costs(dear)
-    with run:
-        assert whole.go() == FINISHED
     assert bool(whole.done(ARMS[7])) == (not dear)
     for arm in ARMS:
         assert [fold.number for fold in again.done(arm)] == [
@@ -659,26 +669,53 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def use_tiny_models(folder: Path, base: str, patch: pytest.MonkeyPatch) -> Path:
+    """Write labelled rows, raw text and descriptions; make every training a short one."""
+    encoder = load_encoder(base, device="cpu")
+    patch.setattr("tilth.workflows.grow.sources.fit_encoder", lambda: encoder)
+    patch.setattr("tilth.workflows.grow.sources._FEWEST", 20)
+    patch.setattr("tilth.workflows.grow.sources._UNLABELLED", 40)
+    patch.setattr("tilth.classifiers.settings._STEPS", 4)
+    patch.setattr("tilth.encoders.label_contrast._STEPS", 2)
+    write_rows(folder / "train.jsonl", classed(24))
+    write_rows(folder / "test.jsonl", classed(12, seed=9))
+    write_lines(folder / "raw.txt", salads(200))
+    (folder / "labels.yaml").write_text(LABELS)
+    return folder
+
+
 @pytest.fixture
 def place(
     tmp_path: Path, base: str, quick_baselines: None, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Return a folder with labelled rows, raw text and descriptions, and tiny models in use."""
-    encoder = load_encoder(base, device="cpu")
-    monkeypatch.setattr("tilth.workflows.grow.sources.fit_encoder", lambda: encoder)
-    monkeypatch.setattr("tilth.workflows.grow.sources._FEWEST", 20)
-    monkeypatch.setattr("tilth.workflows.grow.sources._UNLABELLED", 40)
-    monkeypatch.setattr("tilth.classifiers.settings._STEPS", 4)
-    monkeypatch.setattr("tilth.encoders.label_contrast._STEPS", 2)
-    write_rows(tmp_path / "train.jsonl", classed(24))
-    write_rows(tmp_path / "test.jsonl", classed(12, seed=9))
-    write_lines(tmp_path / "raw.txt", salads(200))
-    (tmp_path / "labels.yaml").write_text(LABELS)
-    return tmp_path
+    monkeypatch.setattr("tilth.workflows.grow.plan.measure_speed", lambda *_: (100.0, 1000.0))
+    return use_tiny_models(tmp_path, base, monkeypatch)
 
 
-def test_a_run_leaves_a_model_its_rows_and_a_page(place: Path, base: str) -> None:
-    found = run_grow(place, base)
+@pytest.fixture(scope="module")
+def grown(base: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Return a folder with a finished run in `out`, and its results; nothing is written there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tilth.workflows.baselines.STARTER", base)
+        patch.setattr("tilth.encoders.setfit._ROUNDS", 1)
+        folder = use_tiny_models(tmp_path_factory.mktemp("grown"), base, patch)
+        return folder, run_grow(folder, base)
+
+
+def try_only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let runs try some ways alone."""
+
+    def chosen(*given: Any, **more: Any) -> list[Arm]:
+        return [arm for arm in arms_of(*given, **more) if arm.name in names]
+
+    monkeypatch.setattr(growing, "arms_of", chosen)
+
+
+def test_a_run_leaves_a_model_its_rows_and_a_page(
+    grown: tuple[Path, dict[str, Any]], base: str
+) -> None:
+    place, found = grown
     out = place / "out"
     arms = {one["name"]: one for one in found["arms"]}
     assert {MAJORITY, TFIDF, ENCODER, SETFIT, PLAIN, RETRIEVED} <= arms.keys()
@@ -884,7 +921,10 @@ def test_an_encoder_that_was_forgotten_is_trained_for_new_texts_alone(
     assert heads.vectors(["a text that was not read"]).tolist() == new.tolist()
 
 
-def test_the_function_returns_the_classifier(place: Path, base: str) -> None:
+def test_the_function_returns_the_classifier(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try_only(monkeypatch, MAJORITY, ENCODER, CONTRAST)
     found = tilth.grow(
         place / "out", train=str(place / "train.jsonl"), base=base, paraphrase=False, folds=2,
         repeats=1, device="cpu", quiet=True,
@@ -937,12 +977,11 @@ def test_each_line_of_a_description_is_a_row_of_its_label(place: Path, base: str
 
 
 def test_a_run_that_another_version_began_with_other_ways_is_refused(
-    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+    grown: tuple[Path, dict[str, Any]], base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_grow(place, base, raw=())
     monkeypatch.setattr(growing, "arms_of", lambda *a, **k: arms_of(*a, **k)[1:])
     with pytest.raises(RunMismatch, match="ways to try"):
-        run_grow(place, base, raw=())
+        run_grow(grown[0], base)
 
 
 def test_rows_that_cannot_be_paraphrased_are_grown_without(
@@ -954,9 +993,10 @@ def test_rows_that_cannot_be_paraphrased_are_grown_without(
     monkeypatch.setattr("tilth.paraphrase.paraphrase_set.run_paraphrase", fail)
     monkeypatch.setattr(Sources, "_rewriter", None)
     monkeypatch.setattr(Sources, "measure_paraphrasing", lambda *_: 100.0)
+    try_only(monkeypatch, MAJORITY, CONTRAST, PLAIN, *REWRITES)
     found = run_grow(place, base, raw=(), paraphrase=True)
     assert found["dropped"] == ["paraphrased"]
-    assert not [one["name"] for one in found["arms"] if "paraphrased" in one["name"]]
+    assert {one["name"] for one in found["arms"]} == {MAJORITY, CONTRAST, PLAIN}
     assert "left out: paraphrased (nothing could be rewritten)" in caplog.text
 
 
@@ -1076,9 +1116,13 @@ def test_labels_that_are_numbers_keep_their_names_in_generated_rows(
     [5, pytest.param(14, marks=pytest.mark.slow)],  # in the first round, and in the second
 )
 def test_an_interrupted_run_leaves_the_best_so_far_and_ends_alike(
-    place: Path, base: str, monkeypatch: pytest.MonkeyPatch, after: int
+    place: Path,
+    base: str,
+    grown: tuple[Path, dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    after: int,
 ) -> None:
-    check_resume(place, base, after, monkeypatch)
+    check_resume(place, base, after, grown[1], monkeypatch)
 
 
 def test_descriptions_alone_grow_a_model(
@@ -1129,15 +1173,19 @@ def test_gains_are_over_the_best_simple_way_where_the_contrastive_encoder_is_too
 
 
 def test_settings_that_change_scores_are_refused_and_the_budget_may_grow(
-    place: Path, base: str
+    place: Path, grown: tuple[Path, dict[str, Any]], base: str
 ) -> None:
-    run_grow(place, base, raw=())
+    inputs, _ = grown
+    out = str(shutil.copytree(inputs / "out", place / "out"))
     with pytest.raises(RunMismatch, match="seed"):
-        run_grow(place, base, raw=(), seed=1)
-    assert run_grow(place, base, raw=(), budget="101h")["budget"] == 101 * 3600
+        run_grow(inputs, base, out, seed=1)
+    assert run_grow(inputs, base, out, budget="101h")["budget"] == 101 * 3600
 
 
-def test_raw_text_that_is_refused_leaves_the_folder_free(place: Path, base: str) -> None:
+def test_raw_text_that_is_refused_leaves_the_folder_free(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try_only(monkeypatch, MAJORITY, CONTRAST)
     empty = write_lines(place / "empty.txt", [" "])
     with pytest.raises(InputError, match="holds no text"):
         run_grow(place, base, raw=(str(empty),))
@@ -1296,6 +1344,7 @@ def test_texts_that_cannot_be_generated_end_a_run_only_if_it_has_nothing_else(
     how = {"base": None, "model": "m", "any_task": True, "labels": str(place / "labels.yaml")}
     with pytest.raises(InputError, match="no generated text fits"):
         run_grow(place, out="alone", train=None, raw=(), test=None, **how)
+    try_only(monkeypatch, MAJORITY, CONTRAST, PLAIN, "generated")
     found = run_grow(place, raw=(), test=None, folds=2, **how)
     assert found["dropped"] == ["generated"]
     assert "left out: generated (no generated text fits its label)" in caplog.text

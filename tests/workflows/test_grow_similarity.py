@@ -223,25 +223,40 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
     assert not {SIMCSE, DENOISED} & set(static)
 
 
+def train_shortly(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Write graded pairs and raw text; make every training a short one."""
+    patch.setattr("tilth.workflows.grow.grow_encoder._FEWEST", 40)
+    patch.setattr("tilth.workflows.grow.grow_encoder._MOST", 40)
+    patch.setattr("tilth.workflows.grow.pair_sources._POSITIVE", (0.0, 1.0))
+    patch.setattr("tilth.workflows.grow.encoder_trainer._FEWEST_STEPS", 2)
+    write_rows(folder / "train.jsonl", graded_pairs(48))
+    write_rows(folder / "test.jsonl", graded_pairs(30, seed=9))
+    write_lines(folder / "raw.txt", salads(200))
+    return folder
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with graded pairs and raw text; trainings are short."""
-    monkeypatch.setattr("tilth.workflows.grow.grow_encoder._FEWEST", 40)
-    monkeypatch.setattr("tilth.workflows.grow.grow_encoder._MOST", 40)
-    monkeypatch.setattr("tilth.workflows.grow.pair_sources._POSITIVE", (0.0, 1.0))
-    write_rows(tmp_path / "train.jsonl", graded_pairs(48))
-    write_rows(tmp_path / "test.jsonl", graded_pairs(30, seed=9))
-    write_lines(tmp_path / "raw.txt", salads(200))
-    return tmp_path
+    monkeypatch.setattr("tilth.workflows.grow.grow_encoder._measure", lambda *_: (100.0, 1000.0))
+    return train_shortly(tmp_path, monkeypatch)
 
 
 run_grow = partial(grown.run_grow, task=SIMILARITY)
 
 
+@pytest.fixture(scope="module")
+def finished(base: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Return a folder with a finished run in `out`, and its results; nothing is written there."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = train_shortly(tmp_path_factory.mktemp("finished"), patch)
+        return folder, run_grow(folder, base)
+
+
 def test_a_run_leaves_an_encoder_its_pairs_and_a_page(
-    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+    finished: tuple[Path, dict[str, Any]], base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = run_grow(place, base)
+    place, found = finished
     out = place / "out"
     arms = {one["name"]: one for one in found["arms"]}
     assert {AS_IT_IS.format(base), SIMCSE, DENOISED, NEAR, DISTILLED, PAIRS} <= arms.keys()
@@ -272,9 +287,13 @@ def test_a_run_leaves_an_encoder_its_pairs_and_a_page(
     [3, pytest.param(9, marks=pytest.mark.slow)],  # in the first round, and in the second
 )
 def test_an_interrupted_run_leaves_the_best_so_far_and_ends_alike(
-    place: Path, base: str, monkeypatch: pytest.MonkeyPatch, after: int
+    place: Path,
+    base: str,
+    finished: tuple[Path, dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    after: int,
 ) -> None:
-    grown.check_resume(place, base, after, monkeypatch, task=SIMILARITY)
+    grown.check_resume(place, base, after, finished[1], monkeypatch, task=SIMILARITY)
 
 
 @pytest.mark.parametrize("source", [REWRITTEN, PAIRS])
@@ -405,7 +424,8 @@ def test_an_arm_without_labelled_pairs_is_trained_once_for_a_repeat(
     assert fits[2:] == [SIMCSE, PAIRS, SIMCSE, PAIRS]
 
 
-def test_labelled_pairs_teach(place: Path, base: str) -> None:
+def test_labelled_pairs_teach(place: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilth.workflows.grow.encoder_trainer._FEWEST_STEPS", 8)
     task, makes = sources_in(place)
     trainer = EncoderTrainer(task, makes, base, dict.fromkeys(STAGES, 20))
     whole = Fold(-1, np.arange(len(task.rows)), np.zeros(0, np.int64), task.rows)

@@ -34,10 +34,14 @@ def similar_ids(batches: Iterator[pa.RecordBatch], spill: Path) -> NDArray[np.in
         batches: candidates, with the columns of `CANDIDATES`.
         spill: folder for what does not fit into memory; removed at the end.
     """
+    first = next(batches, None)
+    if first is None:  # an engine that finds nothing takes 17 ms, six times in each build
+        return np.zeros(0, np.int64)
     failed: list[BaseException] = []
 
     def watched() -> Iterator[pa.RecordBatch]:
         try:
+            yield first
             yield from batches
         except (Exception, KeyboardInterrupt) as error:  # DuckDB would tell it as its own
             failed.append(error)
