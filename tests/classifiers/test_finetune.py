@@ -126,6 +126,12 @@ def test_the_process_keeps_its_random_numbers(base: str) -> None:
     assert before[1:] == (random.getstate(), np.random.get_state()[1].tolist())
 
 
+@pytest.fixture(scope="module")
+def plain(base: str) -> Classifier:
+    """Return a classifier of the usual settings."""
+    return trained(base, as_rows(classed(64)), None, epochs=1)[0]
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -134,10 +140,8 @@ def test_the_process_keeps_its_random_numbers(base: str) -> None:
         {"precision": "bfloat16"},
     ],
 )  # fmt: skip
-def test_every_setting_counts(base: str, changed: dict[str, Any]) -> None:
-    rows = as_rows(classed(64))
-    settings = {"epochs": 1, **changed}
-    plain, other = (trained(base, rows, None, **more)[0] for more in ({"epochs": 1}, settings))
+def test_every_setting_counts(base: str, plain: Classifier, changed: dict[str, Any]) -> None:
+    other, _ = trained(base, as_rows(classed(64)), None, **{"epochs": 1, **changed})
     assert not are_same(plain, other)
 
 

@@ -88,6 +88,14 @@ def test_another_training_is_refused(base: str, tmp_path: Path) -> None:
         adapt(TEXTS, base, tmp_path, **QUICK, masked=0.2)
 
 
+@pytest.fixture(scope="module")
+def plain(base: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the run of the usual settings."""
+    out = tmp_path_factory.mktemp("adapted") / "plain"
+    adapt(TEXTS[:64], base, out, **QUICK)
+    return out
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -95,11 +103,11 @@ def test_another_training_is_refused(base: str, tmp_path: Path) -> None:
         {"weight_decay": 0.5}, {"masked": 0.4}, {"max_length": 6}, {"precision": "bfloat16"},
     ],
 )  # fmt: skip
-def test_every_setting_counts(tmp_path: Path, changed: dict[str, Any]) -> None:
-    base = str(save_encoder(tmp_path / "bert"))
-    for name, more in (("plain", {}), ("other", changed)):
-        adapt(TEXTS[:64], base, tmp_path / name, **{**QUICK, **more})
-    assert not are_same(tmp_path / "plain", tmp_path / "other")
+def test_every_setting_counts(
+    base: str, plain: Path, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    adapt(TEXTS[:64], base, tmp_path / "other", **{**QUICK, **changed})
+    assert not are_same(plain, tmp_path / "other")
 
 
 def test_texts_come_from_anywhere(base: str, tmp_path: Path) -> None:

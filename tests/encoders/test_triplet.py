@@ -67,6 +67,19 @@ def test_partners_come_near_and_the_run_is_an_encoder(
     assert held_out["en"][0] in found_texts
 
 
+def repeated() -> Dataset:
+    """Return pairs in which each German text stands twice."""
+    few = paraphrases(60)
+    rows = {"en": few["en"][:] + few["de"][:], "de": [f"satz {n}" for n in range(60)] * 2}
+    return Dataset.from_dict(rows)
+
+
+@pytest.fixture(scope="module")
+def plain(base: str) -> SentenceTransformer:
+    """Return an encoder of the usual settings."""
+    return train_triplet(repeated(), base, **QUICK)
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -74,11 +87,10 @@ def test_partners_come_near_and_the_run_is_an_encoder(
         {"seed": 1}, {"pooling": "cls"}, {"max_length": 5}, {"pivot": "de"},
     ],
 )  # fmt: skip
-def test_every_setting_counts(base: str, changed: dict[str, Any]) -> None:
-    few = paraphrases(60)
-    rows = {"en": few["en"][:] + few["de"][:], "de": [f"satz {n}" for n in range(60)] * 2}
-    source = Dataset.from_dict(rows)
-    plain, other = (train_triplet(source, base, **{**QUICK, **more}) for more in ({}, changed))
+def test_every_setting_counts(
+    base: str, plain: SentenceTransformer, changed: dict[str, Any]
+) -> None:
+    other = train_triplet(repeated(), base, **{**QUICK, **changed})
     assert plain.get_embedding_dimension() != other.get_embedding_dimension() or not same_weights(
         plain, other
     )

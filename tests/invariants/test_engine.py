@@ -37,9 +37,10 @@ TEXTS = [f"a dog number {n} runs" + " on the red sea" * (n % 5) for n in range(8
 
 
 Outcomes = dict[Job, Outcome]
+Texts = dict[tuple[str, str, int], tuple[str, str | None]]
 
 
-def texts_of(outcomes: Outcomes) -> dict[tuple[str, str, int], tuple[str, str | None]]:
+def texts_of(outcomes: Outcomes) -> Texts:
     return {(j.source_id, j.label, j.attempt): (o.text, o.reason) for j, o in outcomes.items()}
 
 
@@ -216,11 +217,16 @@ def test_neighbours_and_order_do_not_change_texts(llama: LM) -> None:
     assert alone.items() <= together.items()
 
 
-def test_shared_heads_do_not_change_texts(llama: LM) -> None:
+@pytest.fixture(scope="module")
+def usual(llama: LM) -> Texts:
+    """Return the texts of the usual settings."""
+    return texts_of(run_jobs(Engine(llama, Sampling(), rows=40), pair_jobs(TEXTS)))
+
+
+def test_shared_heads_do_not_change_texts(llama: LM, usual: Texts) -> None:
     heads = [label.head for label in load_task("sts-x2").labels]
-    jobs = list(pair_jobs(TEXTS))
-    plain = texts_of(run_jobs(Engine(llama, Sampling(), rows=40), jobs))
-    assert plain == texts_of(run_jobs(Engine(llama, Sampling(), rows=40, heads=heads), jobs))
+    engine = Engine(llama, Sampling(), rows=40, heads=heads)
+    assert texts_of(run_jobs(engine, pair_jobs(TEXTS))) == usual
 
 
 def test_seed_and_try_change_texts(llama: LM) -> None:
@@ -232,15 +238,17 @@ def test_seed_and_try_change_texts(llama: LM) -> None:
     assert sum(one[a, b, 1] != first[a, b, 0] for a, b, _ in first) > len(first) / 2
 
 
-def test_debiasing_changes_the_texts_of_labels_with_counter_labels_only(llama: LM) -> None:
-    jobs = list(pair_jobs(TEXTS))
-    on = texts_of(run_jobs(Engine(llama, Sampling(decay=100), rows=40), jobs))
-    off = texts_of(run_jobs(Engine(llama, Sampling(decay=0), rows=40), jobs))
-    changed = {key[1] for key in on if on[key] != off[key]}
+def test_debiasing_changes_the_texts_of_labels_with_counter_labels_only(
+    llama: LM, usual: Texts
+) -> None:
+    off = texts_of(run_jobs(Engine(llama, Sampling(decay=0), rows=40), pair_jobs(TEXTS)))
+    changed = {key[1] for key in usual if usual[key] != off[key]}
     assert changed == {"0.5", "0"}
 
 
-def test_next_tries_are_run_and_equal_the_same_tries_asked_for_at_once(llama: LM) -> None:
+def test_next_tries_are_run_and_equal_the_same_tries_asked_for_at_once(
+    llama: LM, usual: Texts
+) -> None:
     later = {(j.source_id, j.label): j for j in pair_jobs(TEXTS, tries=2) if j.attempt == 1}
     seen: dict[Job, Outcome] = {}
 
@@ -250,15 +258,12 @@ def test_next_tries_are_run_and_equal_the_same_tries_asked_for_at_once(llama: LM
 
     Engine(llama, Sampling(), rows=6).run(pair_jobs(TEXTS, tries=1), then)
     assert not later
-    at_once = run_jobs(Engine(llama, Sampling(), rows=40), pair_jobs(TEXTS, tries=2))
-    assert texts_of(seen) == texts_of(at_once)
+    assert texts_of(seen) == usual
 
 
 def test_out_of_memory_halves_the_rows_and_loses_nothing(
-    llama: LM, monkeypatch: pytest.MonkeyPatch
+    llama: LM, usual: Texts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = list(pair_jobs(TEXTS))
-    expected = texts_of(run_jobs(Engine(llama, Sampling(), rows=40), jobs))
     decode = UsualRows.decode
     calls = 0
 
@@ -271,7 +276,7 @@ def test_out_of_memory_halves_the_rows_and_loses_nothing(
 
     monkeypatch.setattr(UsualRows, "decode", scarce)
     engine = Engine(llama, Sampling(), rows=40)
-    assert texts_of(run_jobs(engine, jobs)) == expected
+    assert texts_of(run_jobs(engine, pair_jobs(TEXTS))) == usual
     assert engine.rows < 40
 
 

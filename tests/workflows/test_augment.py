@@ -63,9 +63,8 @@ def teachers(base: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
     return found
 
 
-@pytest.fixture
-def made(bank: Bank, teachers: dict[str, str], tmp_path: Path) -> Made:
-    """Return a function that augments in the folder of a name, and returns results.json."""
+def making(bank: Bank, teachers: dict[str, str], folder: Path) -> Made:
+    """Return a function that augments in a folder's folder of a name, and returns results.json."""
 
     def run(name: str = "run", kind: str = "class", **given: Any) -> dict[str, Any]:
         def taken(kind: Any) -> dict[str, Any]:
@@ -75,10 +74,24 @@ def made(bank: Bank, teachers: dict[str, str], tmp_path: Path) -> Made:
         settings = Augmentation(**{"count": 40, **taken(Augmentation)})
         sources = TaskSources(**{"train": MAKE[kind](60), **taken(TaskSources)})
         teacher = TeacherSettings(**{"model": teachers[kind], **taken(TeacherSettings)})
-        asked = {"bank": bank, "out": tmp_path / name, "quiet": True, **given}
+        asked = {"bank": bank, "out": folder / name, "quiet": True, **given}
         return augment_to_run(sources, settings=settings, teacher=teacher, **asked)
 
     return run
+
+
+@pytest.fixture
+def made(bank: Bank, teachers: dict[str, str], tmp_path: Path) -> Made:
+    return making(bank, teachers, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def usual(
+    bank: Bank, teachers: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    """Return the run of the usual settings, and its results; nothing is written there."""
+    folder = tmp_path_factory.mktemp("usual")
+    return folder / "run", making(bank, teachers, folder)()
 
 
 def rows_of(run: Path, config: str = "default") -> list[dict[str, Any]]:
@@ -203,12 +216,11 @@ def test_in_python_it_is_a_data_set(bank: Bank, teachers: dict[str, str], tmp_pa
 
 
 def test_a_loaded_teacher_and_one_with_more_labels(
-    made: Made, teachers: dict[str, str], tmp_path: Path
+    made: Made, usual: tuple[Path, dict[str, Any]], teachers: dict[str, str], tmp_path: Path
 ) -> None:
-    made("whole")
     made("loaded", model=load_classifier(teachers["class"]))
-    assert rows_of(tmp_path / "loaded") == rows_of(tmp_path / "whole")
-    assert not (tmp_path / "whole" / "teacher").exists()
+    assert rows_of(tmp_path / "loaded") == rows_of(usual[0])
+    assert not (usual[0] / "teacher").exists()
     few = made("few", train=NO_NONE)
     assert few["labels"] == LABELS["class"]
     assert few["classes"]["none"]["kept"] == 0
@@ -296,16 +308,18 @@ def test_a_refused_call_leaves_a_finished_run_and_another_overwrites_it(
         {"count": None, "per_class": 9}, {"select": "all"},
     ],
 )  # fmt: skip
-def test_every_setting_changes_the_set(made: Made, tmp_path: Path, setting: dict[str, Any]) -> None:
-    usual, other = made("usual"), made("other", **setting)
+def test_every_setting_changes_the_set(
+    made: Made, usual: tuple[Path, dict[str, Any]], tmp_path: Path, setting: dict[str, Any]
+) -> None:
+    other = made("other", **setting)
     kept, dropped = ("id", "similarity", "query"), ("text", "drop_reason")
     held = [
-        [[row[name] for name in kept] for row in rows_of(tmp_path / run)]
-        + [[row[name] for name in dropped] for row in rows_of(tmp_path / run, "dropped")]
-        for run in ("usual", "other")
+        [[row[name] for name in kept] for row in rows_of(run)]
+        + [[row[name] for name in dropped] for row in rows_of(run, "dropped")]
+        for run in (usual[0], tmp_path / "other")
     ]
     assert held[0] != held[1]
-    assert set(usual["drops"]) == {"not drawn"}
+    assert set(usual[1]["drops"]) == {"not drawn"}
     if "seed" in setting:  # a draw of each class
         for figures in other["classes"].values():
             assert figures["kept"] == min(figures["wanted"], figures["labelled"])

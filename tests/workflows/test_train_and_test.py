@@ -73,6 +73,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(folder)
 
 
+@pytest.fixture
+def no_simple(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fit no simple baselines: nothing is said of them."""
+    monkeypatch.setattr(training, "baselines", lambda *_, **__: [])
+
+
 def train(made: Made, run: Path, *, kind: str = "class", **options: Any) -> Any:
     def taken(kind: Any) -> dict[str, Any]:
         names = kind.__dataclass_fields__
@@ -120,6 +126,7 @@ def test_student_baseline_and_teacher_are_measured(made: Made, tmp_path: Path, k
             assert f"{gain:+.1f}" in page.read_text()
 
 
+@pytest.mark.usefixtures("no_simple")
 def test_a_student_of_the_teachers_base_is_compared_with_the_teacher(
     made: Made, tmp_path: Path
 ) -> None:
@@ -130,6 +137,7 @@ def test_a_student_of_the_teachers_base_is_compared_with_the_teacher(
     assert not (run / "classifier" / BASELINE).exists()
 
 
+@pytest.mark.usefixtures("no_simple")
 def test_baseline_is_not_left_behind_in_steps(made: Made, tmp_path: Path) -> None:
     run = made.run(tmp_path / "run", rows=320)
     trained = train(made, run, with_labelled=False)
@@ -150,6 +158,7 @@ def test_without_baseline_there_is_no_gain(made: Made, tmp_path: Path) -> None:
     assert names[2:] in (["gain over teacher"], ["loss to teacher"])
 
 
+@pytest.mark.usefixtures("no_simple")
 def test_without_test_the_validation_rows_are_measured_and_said_to_flatter(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +213,7 @@ def test_python_trains_on_the_rows_that_the_command_trains_on(
         function(run, made.base, tmp_path / "python", labelled_share=0.0, quiet=True, **FAST)
 
 
+@pytest.mark.usefixtures("no_simple")
 def test_labelled_rows_are_a_quarter_and_know_what_the_teacher_says(
     made: Made, tmp_path: Path
 ) -> None:
@@ -296,6 +306,7 @@ def test_file_trains_and_is_measured(made: Made, tmp_path: Path, test: bool) -> 
         )
 
 
+@pytest.mark.usefixtures("no_simple")
 @pytest.mark.parametrize("kind", ["multi", "tags"])
 def test_other_kinds_are_measured_on_their_validation_rows(
     made: Made, tmp_path: Path, kind: str
@@ -307,6 +318,7 @@ def test_other_kinds_are_measured_on_their_validation_rows(
     assert scores["value"] == pytest.approx(results["best"]["score"])
 
 
+@pytest.mark.usefixtures("no_simple")
 def test_validation_and_test_rows_that_a_model_wrote_are_named(made: Made, tmp_path: Path) -> None:
     def written(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{**row, "source_id": str(n), "model": "lm"} for n, row in enumerate(rows)]
@@ -360,6 +372,7 @@ def test_no_group_straddles_the_validation_split(
     assert not learnt & chosen
 
 
+@pytest.mark.usefixtures("no_simple")
 def test_rows_of_a_file_in_its_test_set_are_said(made: Made, tmp_path: Path) -> None:
     rows = ROWS["class"](60, seed=2)
     file = write_rows(tmp_path / "train.jsonl", rows)
