@@ -184,6 +184,13 @@ def test_large_texts_are_sorted_on_disk(tmp_path: Path, monkeypatch: pytest.Monk
     assert not (tmp_path / "s").exists()
 
 
+def test_where_no_rows_share_a_key_no_engine_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(near.duckdb, "connect", None)
+    assert near.similar_ids(iter(()), tmp_path / "s").tolist() == []
+
+
 def test_a_step_that_is_there_is_not_made_again(tmp_path: Path) -> None:
     texts = corpus()
     path = write(tmp_path / "a.parquet", texts)
