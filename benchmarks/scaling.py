@@ -1,6 +1,7 @@
 """How time, memory and disk grow with the size of a job.
 
-    python benchmarks/scaling.py                              # every job
+    python benchmarks/scaling.py                              # every job, three hours
+    python benchmarks/scaling.py --most 10000                 # the smaller sizes
     python benchmarks/scaling.py --jobs build search --most 300000
     python benchmarks/scaling.py --plot scaling.png           # needs matplotlib
 
@@ -32,7 +33,7 @@ from inputs import joined_sentences
 # for each line of input.
 JOBS = {
     "generate": ("generate sts-x2 --model {f}/lm --inputs {f}/{n}.txt --per-input 1 --max-tries 1 "
-                 "--out {out}", "attempts", (10, 300, 1_000, 3_000, 10_000), 3),
+                 "--out {out}", "attempts", (10, 300, 1_000, 3_000, 10_000, 333_334), 3),
     "starter": ("generate sts-x2 --inputs {f}/{n}.txt --per-input 1 --out {out}",
                 "kept pairs", (1, 100, 300, 1_000), 3),
     "curate": ("curate {f}/{n}.jsonl --out {out}", "rows",
@@ -46,7 +47,7 @@ JOBS = {
     "paraphrase": ("paraphrase {f}/{n}.txt --out {out}", "sentences", (1, 30, 100, 300, 1_000), 1),
     "predict": ("predict starter-encoder {f}/{n}.txt --out {out}", "texts",
                 (10, 1_000, 3_000, 10_000), 1),
-    "report": ("report {generate}", "attempts", (10, 300, 1_000, 3_000, 10_000), 3),
+    "report": ("report {generate}", "attempts", (10, 300, 1_000, 3_000, 10_000, 333_334), 3),
 }  # fmt: skip
 BANK = 300_000  # sentences of the bank of `augment`
 TINY = """
