@@ -68,11 +68,15 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save_encoder(tmp_path_factory.mktemp("base") / "bert"))
 
 
+def use_quick_baselines(base: str, patch: pytest.MonkeyPatch) -> None:
+    """Let a training's baselines begin with the tiny BERT, and SetFit see few pairs."""
+    patch.setattr("tilth.workflows.baselines.STARTER", base)
+    patch.setattr("tilth.encoders.setfit._ROUNDS", 1)
+
+
 @pytest.fixture
 def quick_baselines(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a training's baselines begin with the tiny BERT, and SetFit see few pairs."""
-    monkeypatch.setattr("tilth.workflows.baselines.STARTER", base)
-    monkeypatch.setattr("tilth.encoders.setfit._ROUNDS", 1)
+    use_quick_baselines(base, monkeypatch)
 
 
 @pytest.fixture(scope="session")

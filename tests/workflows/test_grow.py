@@ -18,6 +18,7 @@ import torch
 from datasets import Dataset
 
 import tilth
+from tests.conftest import use_quick_baselines
 from tests.selftrain.labelled import as_rows, classed
 from tests.tiny import read_json, salads, save_encoder, write_lines, write_rows
 from tests.tiny.models import save_model, word_tokenizer
@@ -697,8 +698,7 @@ def place(
 def grown(base: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """Return a folder with a finished run in `out`, and its results; nothing is written there."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tilth.workflows.baselines.STARTER", base)
-        patch.setattr("tilth.encoders.setfit._ROUNDS", 1)
+        use_quick_baselines(base, patch)
         folder = use_tiny_models(tmp_path_factory.mktemp("grown"), base, patch)
         return folder, run_grow(folder, base)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tilth.generation.kv_cache import KVCache
+from tilth.models.kernel_arrays import rounded_up
 
 _ROW_PARTS, _COLUMNS = 8, 32
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class StepGraphs:
         """
         cache, count = self._cache, given.shape[1]
         part = -(-cache.rows // _ROW_PARTS)
-        shape = min(_rounded_up(count, part), cache.rows), rounded_columns(end)
+        shape = min(rounded_up(count, part), cache.rows), rounded_columns(end)
         ids, positions = self._given[:, : shape[0]].zero_()
         ids[:count], positions[:count] = given
         if self._can_record and shape in self._graphs and self._graphs[shape] is None:
@@ -71,8 +72,4 @@ class StepGraphs:
 
 def rounded_columns(count: int) -> int:
     """Return a number of columns that graphs are made for."""
-    return _rounded_up(count, _COLUMNS)
-
-
-def _rounded_up(count: int, step: int) -> int:
-    return -(-count // step) * step
+    return rounded_up(count, _COLUMNS)

@@ -157,9 +157,9 @@ def gelu_gate_gradient(wide: Tensor, of_output: Tensor) -> Tensor:
     return out
 
 
-def rounded_up(count: int) -> int:
-    """Return the smallest multiple of WIDTH that is at least `count`."""
-    return -(-count // WIDTH) * WIDTH
+def rounded_up(count: int, multiple: int = WIDTH) -> int:
+    """Return the smallest multiple that is at least `count`."""
+    return -(-count // multiple) * multiple
 
 
 def in_parts(
