@@ -83,7 +83,9 @@ def test_a_tokenizer_without_padding_is_refused(plain: Path, tmp_path: Path) -> 
 
 def test_max_length_cuts_and_has_limits(plain: Path) -> None:
     short = load_encoder(str(plain), max_length=3)
-    assert np.array_equal(*short.encode(["a man reads", "a dog sleeps"]))
+    one, other = short.encode(["a man reads", "a dog sleeps"])
+    # Some processors round the rows of one product differently.
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     for wrong in (2, 33):
         with pytest.raises(InputError, match="reads 3 to 32 tokens"):
             load_encoder(str(plain), max_length=wrong)
