@@ -514,9 +514,15 @@ def test_columns_splits_seeds_and_sizes(tmp_path: Path) -> None:
     with open(table, "w", newline="") as file:
         csv.writer(file).writerows([("one", "two"), (TEXTS[0], TEXTS[1])])
     assert list(make(tmp_path / "two", [table], column="two")) == [TEXTS[1]]
-    assert list(add(tmp_path / "two", [table.rename(tmp_path / "x.csv")], column="one")) == [
-        TEXTS[1], TEXTS[0],
-    ]  # fmt: skip
+    for _ in range(2):
+        both_columns = add(tmp_path / "two", [table], column="one")
+        assert list(both_columns) == [TEXTS[1], TEXTS[0]]
+        assert both_columns.manifest.jobs == 2
+    assert list(make(tmp_path / "two", [table], column="two")) == [TEXTS[1], TEXTS[0]]
+    for split in ("train", "test"):  # the first is there, the second is not
+        assert add(tmp_path / "train", [tmp_path / "data"], split=split).manifest.documents == (
+            20 if split == "train" else 30
+        )
     source = write_lines(tmp_path / "a.txt", TEXTS[:50])
     one, two = (make(tmp_path / f"seed {seed}", [source], seed=seed) for seed in (1, 2))
     assert (one.quantizer.rotation != two.quantizer.rotation).any()

@@ -12,6 +12,7 @@ import pytest
 from tests.report.page import EVIL
 from tests.view.pages import Visitor, pairs, write_run
 from tilth.data.card import Card
+from tilth.data.readers import read_rows
 from tilth.data.writer import DatasetWriter
 from tilth.view.annotations import Annotations, annotations_folder
 from tilth.view.settings import TryModels
@@ -198,6 +199,26 @@ def test_the_whole_text_is_judged(tmp_path: Path) -> None:
     for path in ("/annotate?run=pairs&sample=1&person=Ann", "/row?run=pairs&row=0"):
         assert visitor.page(path).shows("THE END"), path
     visitor.close()
+
+
+def test_texts_of_a_file_are_given_labels(tmp_path: Path) -> None:
+    """Raw text, viewed as it is: people's labels make a labelled set of it."""
+    file = tmp_path / "mails.txt"
+    file.write_text("".join(f"Mail {number} says little.\n" for number in range(9)))
+    visitor = Visitor(file)
+    assert visitor.page("/").shows("mails.txt")
+    assert visitor.page("/rows?run=mails.txt").shows("9 rows")
+    assert visitor.page("/row?run=mails.txt&row=8").shows("Mail 8 says little.")
+    given = {"run": "mails.txt", "sample": "1"}
+    visitor.post("/sample", **(SAMPLE | given | {"labels": "bill\r\nother", "count": "4"}))
+    for place, value in enumerate(("bill", "other", "bill", "bill")):
+        visitor.post("/answer", **given, person="Ann", place=str(place), value=value)
+    visitor.post("/set", **given, kind="corrected")
+    visitor.close()
+    rows = read_rows(tmp_path / "mails.txt.annotations" / "first-corrected")
+    assert rows["label"][:] == ["bill", "other", "bill", "bill"]
+    assert all(text.startswith("Mail ") for text in rows["text"])
+    assert {path.name for path in tmp_path.iterdir()} == {"mails.txt", "mails.txt.annotations"}
 
 
 def test_sets_of_samples_of_other_scripts_do_not_share_a_folder(

@@ -46,11 +46,24 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert done.stderr == line
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    file = tmp_path / "rows.jsonl"
-    file.write_text("{}")
-    done = CliRunner().invoke(app, ["view", str(file)])
-    assert (done.exit_code, done.stderr) == (2, f"error: {file}: is a file: give a folder\n")
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("rows.jsonl", '{"text": "one"}\n{"text": ', "rows.jsonl:2: "),
+        ("rows.txt", "", "rows.txt: holds no rows: give at least one"),
+        ("rows.pdf", "one", "rows.pdf: "),
+        ("rows.txt/", None, "no such file or folder: check the path"),
+    ],
+)
+def test_a_wrong_file_is_one_line(
+    tmp_path: Path, name: str, content: str | None, said: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    done = CliRunner().invoke(app, ["view", str(tmp_path / name)])
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_the_next_free_port_is_taken() -> None:

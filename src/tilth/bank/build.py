@@ -122,7 +122,7 @@ def add_to_bank(
         manifest = read_manifest(path)  # another process may have added meanwhile
         pull(path)
         if job.resolve("job", lambda: manifest.jobs) == manifest.jobs:
-            fingerprints = set(manifest.sources.values())
+            fingerprints = " ".join(manifest.sources.values()).split()
             known = [source for source in found if is_known(source, fingerprints)]
             new = [source for source in found if source not in known]
             if known:
@@ -181,9 +181,8 @@ def _check_sources(path: Path, sources: Sequence[RawSource]) -> None:
             f"{path}: this bank was built from {some(manifest.built)}, not from {some(names)}: "
             "`tilth bank add` adds sources, --overwrite builds anew, or choose another --out"
         )
-    changed = [
-        item.name for item in sources if not is_known(item, {manifest.sources.get(item.name, "")})
-    ]
+    known = {name: marks.split() for name, marks in manifest.sources.items()}
+    changed = [item.name for item in sources if not is_known(item, known.get(item.name, ()))]
     if changed:
         raise RunMismatch(
             f"{path}: {some(changed)} changed since the bank was built: `tilth bank add` takes in "
@@ -282,9 +281,12 @@ def _make(
     for reasons in (*(part.drops for part in parts), duplicates.counts):
         dropped.update(reasons)
     dropped[NO_VECTOR] += without_vector
+    marks = dict(manifest.sources)
+    for item in sources:
+        marks[item.name] = f"{marks.get(item.name, '')} {item.fingerprint}".strip()
     grown = replace(
         manifest,
-        sources={**manifest.sources, **{item.name: item.fingerprint for item in sources}},
+        sources=marks,
         documents=manifest.documents + sum(part.documents for part in parts),
         dropped=dict(sorted((reason, count) for reason, count in dropped.items() if count)),
         shards=(*manifest.shards, *shards),

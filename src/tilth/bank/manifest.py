@@ -65,7 +65,7 @@ class Manifest:
         twos: dimensions with 2 bits.
         codec: blake2b of the quantizer's file, in hex.
         built: names of the sources of the build.
-        sources: name -> fingerprint, additions included.
+        sources: name -> fingerprints, separated by blanks: of the build and of additions.
         jobs: number of jobs: the build and every addition.
     """
 

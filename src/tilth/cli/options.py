@@ -51,11 +51,12 @@ def _path(name: str) -> None:
         raise InputError(f"{name}: no such file or folder: check the path{suggestion(path)}")
 
 
-def _folder(name: str) -> None:
-    if Path(name).is_file():
-        raise InputError(f"{name}: is a file: give a folder")
-    if not Path(name).is_dir():
-        raise InputError(f"{name}: no such folder: check the path")
+def _local(name: str) -> None:
+    path = Path(name)
+    if not path.exists():
+        raise InputError(f"{name}: no such file or folder: check the path{suggestion(path)}")
+    if path.is_file():
+        _data(name)
 
 
 def _bank(name: str) -> None:
@@ -96,7 +97,7 @@ def _predictor(name: str) -> None:
         ENCODER.check(name)
 
 
-DATA, PATH, FOLDER = Reads(_data), Reads(_path), Reads(_folder)
+DATA, PATH, LOCAL = Reads(_data), Reads(_path), Reads(_local)
 TASK = Reads(_task, True)
 BANK, RUN, PREDICTOR = Reads(_bank, True), Reads(_run, True), Reads(_predictor, True)
 LM, SEQ2SEQ, SCORER = (Reads(_model(kind), True) for kind in ("lm", "seq2seq", "scorer"))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tilth.cli.app import Fields
-from tilth.cli.options import BANK, CLASSIFIER, FOLDER, LM, OTHER_FOLDER, SCORER, SEQ2SEQ
+from tilth.cli.options import BANK, CLASSIFIER, LM, LOCAL, OTHER_FOLDER, SCORER, SEQ2SEQ
 from tilth.cli.screen import say
 from tilth.view.server import serve
 from tilth.view.settings import ViewSettings
@@ -18,7 +18,7 @@ _READS = {
 
 
 def view(
-    folder: Annotated[Path, FOLDER, "A run, a data set, or a folder of them."],
+    path: Annotated[Path, LOCAL, "A run, a data set, a folder of them, or a file of rows."],
     settings: Annotated[ViewSettings, Fields(reads=_READS)],
 ) -> None:
     """Open a page on this machine to browse runs, annotate rows and try models.
@@ -30,4 +30,4 @@ def view(
         say(f"Open {url}")
         say("The URL holds the key to these pages. Ctrl-C ends the server.")
 
-    serve(folder, settings, on_start=started)
+    serve(path, settings, on_start=started)

@@ -106,7 +106,7 @@ def one_row(site: Site, asked: Asked) -> HttpReply:
         entry=entry,
         row=shown,
         detail=_described(detail, label_names(found[0])),
-        file=found[0].relative_to(entry.folder),
+        file=entry.name if entry.copy else found[0].relative_to(entry.folder),
         instruction=instructions_of(entry).get(str(shown["label"])),
         why=DROP_REASONS.get(str(shown["reason"]), ""),
         related=store.fetch([one for one in rows if one != row]),

@@ -1,11 +1,13 @@
-"""Find the runs and data sets below a folder, with their state; nothing is written."""
+"""Find the runs and data sets below a folder, with their state; nothing is written into it."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +17,9 @@ from typing import Any
 
 import psutil
 
+from tilth.data.readers import read_rows
 from tilth.data.sources import card_configs, folder_configs
+from tilth.data.temp_arrow import process_folder
 from tilth.errors import TilthError
 from tilth.report.run_reader import part_files
 from tilth.runs import RESULTS, read_run_json
@@ -42,6 +46,7 @@ class RunEntry:
         command: the tilth command, or `DATA_SET`.
         done, parts: finished parts, and all.
         note: why a run is damaged.
+        copy: the rows of a file, `folder`, that is no Parquet file of a data set; temporary.
     """
 
     name: str
@@ -52,6 +57,7 @@ class RunEntry:
     parts: int = 0
     created: str = ""
     note: str = ""
+    copy: Path | None = None
 
     @cached_property
     def row_files(self) -> list[tuple[str, Path]]:
@@ -88,12 +94,18 @@ class RunEntry:
 
 
 class RunList:
-    """The runs below a folder, looked for again every two seconds or more."""
+    """The runs below a folder, looked for again every two seconds or more; or a file of rows.
+
+    Raises:
+        InputError: the file is wrong.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._found: dict[str, RunEntry] = {}
         self._until = 0.0
+        if root.is_file():
+            self._found, self._until = {root.name: _file_entry(root)}, math.inf
 
     def entries(self) -> list[RunEntry]:
         """Return the runs and data sets, by name."""
@@ -137,6 +149,14 @@ def _entry(name: str, folder: Path) -> RunEntry | None:
     except (OSError, TilthError) as error:  # one damaged folder must not hide the others
         return RunEntry(name, folder, DATA_SET, DAMAGED, note=str(error))
     return None
+
+
+def _file_entry(file: Path) -> RunEntry:
+    """Return the entry of a file of rows, such as one that is to be annotated."""
+    folder = tempfile.mkdtemp(dir=process_folder(tempfile.gettempdir(), os.getpid()))
+    copy = Path(folder) / "rows.parquet"
+    read_rows(file).to_parquet(copy)
+    return RunEntry(file.name, file, DATA_SET, FINISHED, copy=copy)
 
 
 def _is_text(name: str) -> bool:
@@ -183,6 +203,8 @@ def _is_classifier(file: Path) -> bool:
 
 def row_files(entry: RunEntry) -> list[tuple[str, Path]]:
     """Return the Parquet files of an entry's rows, each with its config."""
+    if entry.copy is not None:
+        return [("", entry.copy)]
     if entry.command in _ROWS_IN_PARTS:
         return [("", file) for file in part_files(entry.folder)]
     folder = entry.folder if entry.command == DATA_SET else entry.folder / "dataset"

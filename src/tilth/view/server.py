@@ -28,13 +28,13 @@ _MISSING = "tilth view needs Starlette and uvicorn: pip install 'tilth[view]'"
 def serve(
     root: Path, settings: ViewSettings, *, on_start: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Serve the pages of a run, or of all runs below a folder, until Ctrl-C.
+    """Serve the pages of a run, of all runs below a folder, or of a file of rows, until Ctrl-C.
 
     Args:
         on_start: is given the URL, with its token, before the first request is answered.
 
     Raises:
-        InputError: the extra `view` is not installed.
+        InputError: the extra `view` is not installed, or the file is wrong.
         TilthError: the port is taken, or the address is not this machine's.
     """
     try:
@@ -43,29 +43,28 @@ def serve(
         raise InputError(_MISSING) from error
 
     keys = Keys()
-    listener = _listen(settings)
-    port = listener.getsockname()[1]
-    app = make_app(
-        root, settings.annotations, keys=keys, host=settings.host, port=port,
-        models=settings.models,
-    )  # fmt: skip
-    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
-    if settings.host in ("0.0.0.0", "::"):
-        shown = socket.gethostname().lower()
-    config = uvicorn.Config(
-        app,
-        http="h11",  # the others leave the length of headers unbounded
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        limit_concurrency=256,
-        timeout_graceful_shutdown=2,
-        ws="none",
-    )
-    on_start(f"http://{shown}:{port}/?token={keys.token}")
-    with listener:
+    with _listen(settings) as listener:
+        port = listener.getsockname()[1]
+        app = make_app(
+            root, settings.annotations, keys=keys, host=settings.host, port=port,
+            models=settings.models,
+        )  # fmt: skip
+        shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+        if settings.host in ("0.0.0.0", "::"):
+            shown = socket.gethostname().lower()
+        config = uvicorn.Config(
+            app,
+            http="h11",  # the others leave the length of headers unbounded
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            limit_concurrency=256,
+            timeout_graceful_shutdown=2,
+            ws="none",
+        )
         try:
+            on_start(f"http://{shown}:{port}/?token={keys.token}")
             uvicorn.Server(config).run(sockets=[listener])
         except KeyboardInterrupt:
             return

@@ -35,8 +35,8 @@ class RawSource:
 
     Attributes:
         name: as the user named it; for files of a folder, the folder and the path in it.
-        fingerprint: hash of names and all bytes, with the prefix `sha256:`; for a hub data set,
-            that of `datasets`.
+        fingerprint: hash of names, all bytes and the named column and split, with the prefix
+            `sha256:`; for a hub data set, that of `datasets` (and of a named column).
         path: None for a hub data set.
         column: column of texts; None: found as by `read_texts`.
     """
@@ -108,11 +108,12 @@ def find_sources(
             if key in found:
                 raise InputError(f"{name}: named twice, also by {found[key].name}: name it once")
             if isinstance(place, HubDataset):
-                mark = str(place.load(split)._fingerprint)
+                mark = str(place.load(split)._fingerprint) + (column or "")
                 mark = blake2b(mark.encode(), digest_size=8).hexdigest()
                 found[key] = RawSource(name, mark, None, place, column, split)
             else:
-                found[key] = RawSource(name, _fingerprint(place), place, None, column, split)
+                mark = _fingerprint(place, column, split)
+                found[key] = RawSource(name, mark, place, None, column, split)
     if not found:
         raise InputError("no source is named: name a file, a folder or a data set of the hub")
     return list(found.values())
@@ -155,8 +156,8 @@ def read_blocks(source: RawSource, *, block_bytes: int = BLOCK_BYTES) -> Iterato
         raise InputError(f"{source.name}: holds no text: give at least one")
 
 
-def _fingerprint(path: Path) -> str:
-    """Return a hash of the names and bytes of a file or of the files in a folder."""
+def _fingerprint(path: Path, column: str | None, split: str) -> str:
+    """Return a hash of the names and bytes of a file or of a folder's files, and what is read."""
     hashed = sha256()
     for file in _files(path):
         name = file.relative_to(path) if path.is_dir() else file.name
@@ -165,6 +166,8 @@ def _fingerprint(path: Path) -> str:
             hashed.update(f"{name}/{size}/".encode("utf-8", "surrogateescape"))
             while block := content.read(_READ_AT_ONCE):
                 hashed.update(block)
+    if column is not None or (path.is_dir() and split != "train"):
+        hashed.update(f"{column}/{split}".encode("utf-8", "surrogateescape"))
     return _WHOLE + hashed.hexdigest()[:32]
 
 
