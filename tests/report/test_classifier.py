@@ -11,7 +11,7 @@ from tests.tiny import read_json
 from tilth.errors import InputError
 from tilth.report import write_report
 from tilth.report.classifier import MOST_CONFUSED, write_classifier_report
-from tilth.report.systems import gain_lines
+from tilth.report.systems import comparison
 from tilth.runs import Run
 
 
@@ -74,25 +74,25 @@ def page_of(folder: Path) -> Page:
 
 
 def test_table_reads_from_what_was_trained_to_gain_and_loss() -> None:
-    head, lines = gain_lines(results())
-    assert head == ["", "accuracy", "95% interval", "macro F1", "95% interval"]
+    head, lines, _ = comparison(results())
+    assert head == ["x 100", "accuracy", "macro F1"]
     assert [line[0] for line in lines] == [
         "retrieved", "labelled rows alone", "teacher", "gain over labelled rows alone",
         "loss to teacher",
     ]  # fmt: skip
-    assert lines[1][1:3] == ["60.0", "55.0 to 65.0"]
-    assert lines[-2][1:3] == ["+10.0", "+2.0 to +18.0"]
-    assert lines[-1][1:3] == ["-10.0", "-18.0 to -2.0"]
+    assert lines[1][1] == ("60.0", "55.0 to 65.0")
+    assert lines[-2][1] == ("+10.0", "+2.0 to +18.0")
+    assert lines[-1][1] == ("-10.0", "-18.0 to -2.0")
 
 
 def test_table_without_intervals_or_figures() -> None:
     found = results()
     for system in found["tested"]["systems"]:
         system["scores"]["accuracy"] = {"value": None, "low": None, "high": None}
-    assert gain_lines(found)[1][0][1:3] == ["\u2013", ""]
-    assert gain_lines({**found, "tested": None}) == ([], [])
+    assert comparison(found)[1][0][1] == ("\u2013", "")
+    assert comparison({**found, "tested": None}) == ([], [], {})
     del found["tested"]["differences"]["labelled rows alone"]
-    assert not any("alone" in line[0] for line in gain_lines(found)[1][3:])
+    assert not any("alone" in line[0] for line in comparison(found)[1][3:])
 
 
 def test_figures_are_those_of_the_kind() -> None:
@@ -101,7 +101,7 @@ def test_figures_are_those_of_the_kind() -> None:
         system["scores"] = {name: {"value": 1.0, "low": 0.0, "high": 2.0}
                             for name in ("f1", "precision", "recall", "accuracy")}  # fmt: skip
     del found["tested"]["differences"]
-    assert gain_lines(found)[0][1::2] == ["span F1", "precision", "recall"]
+    assert comparison(found)[0][1:] == ["span F1", "precision", "recall"]
 
 
 def test_page_shows_what_it_promises(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tilth.report.rewrites import SHOWN_EXAMPLES, read_rewrites, rewrite_summary
 from tilth.runs import Run
 
 SETTINGS = {
-    "meaning": 95.0, "wording": 20.0, "n": 1, "check": True, "tries": 5, "beams": 5, "seed": 0,
+    "meaning": 95.0, "wording": 20.0, "n": 1, "tries": 5, "beams": 5, "seed": 0,
     "originals": False, "part_size": 2, "columns": ["text"], "model": "tiny-rewriter",
     "scorer": "tiny-scorer", "precision": "float32",
 }  # fmt: skip

@@ -12,6 +12,7 @@ from tests.view.pages import pairs, write_run
 from tests.view.test_store import opened
 from tilth.errors import InputError, TilthError
 from tilth.view.annotations import (
+    NO_LABEL,
     Annotation,
     Annotations,
     SampleAbout,
@@ -243,7 +244,7 @@ def test_accuracy_by_label_and_of_the_whole() -> None:
 
 def test_rows_without_a_label_have_their_share_of_the_whole() -> None:
     items = [item(row, "a" if row % 2 else None) for row in range(8)]
-    found = result("class", items, [said(row) for row in range(8)], shares={"a": 9, "": 1})
+    found = result("class", items, [said(row) for row in range(8)], shares={"a": 9, NO_LABEL: 1})
     assert found.whole[0] == pytest.approx(0.9)
 
 

@@ -195,7 +195,7 @@ def test_data_sets_of_each_task(tmp_path: Path) -> None:
         rows = [item(0, "a", made=value)]
         answers = [Annotation(0, "Ann", value, "", False, 0.0, None)]
         folder = tmp_path / task.replace(" ", "-")
-        assert write_set(folder, sample_of(task), rows, answers, CORRECTED, "run") == 1
+        write_set(folder, sample_of(task), rows, answers, CORRECTED, "run")
         (row,) = load_dataset(str(folder), split="train").to_list()
         expected = {"class": {"label": "a"}, "classes": {"labels": ["a", "b"]},
                     "grade": {"label": 0.0}, "same meaning": {"label": "yes"},

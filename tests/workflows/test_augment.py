@@ -413,7 +413,7 @@ def test_a_class_that_the_teacher_never_gives_is_told(
     with torch.no_grad():
         teacher.model.get_submodule("classifier").bias[2] = -1e4
     made(model=teacher)
-    assert "'water': the teacher labels none of those that were found so" in caplog.text
+    assert "'water': the teacher gave this label to no retrieved sentence" in caplog.text
 
 
 @pytest.mark.parametrize(

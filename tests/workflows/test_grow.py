@@ -62,8 +62,7 @@ from tilth.workflows.grow.sources import (
     PARAPHRASED,
     RETRIEVED,
     REWRITES,
-    Extra,
-    Paraphrases,
+    RowsByOrigin,
     Sources,
 )
 from tilth.workflows.grow.speeds import Speeds
@@ -826,7 +825,7 @@ def test_a_student_is_the_teacher_with_another_regression(
     assert trainer.alone == name
     teacher = trainer.train(Arm(name), fold)
     own, others = (task.rows.select(np.arange(*ends)) for ends in ((0, 9), (9, 24)))
-    student = trainer._fit(own, Extra.of(others, "generated"), fold, 0.75)
+    student = trainer._fit(own, RowsByOrigin.of(others, "generated"), fold, 0.75)
     assert student.times == 5
     assert teacher.classifier is not None
     assert student.classifier is not None
@@ -1055,8 +1054,9 @@ def test_generated_and_paraphrased_rows_are_mixed_with_their_origins(
     makes.texts = replace(  # type: ignore[misc]
         task.rows, texts=[(text,) for text in written], targets=one[[0, 2, 1]]
     )
-    makes.paraphrases = lambda _: Paraphrases(  # type: ignore[method-assign]
-        [f"{text} again" for (text,) in task.rows.texts], np.arange(len(task.rows))
+    makes.paraphrases = lambda _: (  # type: ignore[method-assign]
+        [f"{text} again" for (text,) in task.rows.texts],
+        np.arange(len(task.rows)),
     )
     trainer = Trainer(task, makes, Bases(base, base), settings, "cpu")
     fold = folds_of(task, 3, 1, seed=0)[1]

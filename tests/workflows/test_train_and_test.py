@@ -26,7 +26,7 @@ from tilth.report.systems import (
     TRAINED,
     WITHOUT_FIRST,
     WORDS,
-    gain_lines,
+    comparison,
 )
 from tilth.runs import RunMismatch
 from tilth.workflows import train_and_test as training
@@ -109,7 +109,7 @@ def test_student_baseline_and_teacher_are_measured(made: Made, tmp_path: Path, k
     assert (rows["retrieved"] + rows["left out"], rows["labelled"], rows["validation"]) == (
         60, 18, 18,
     )  # fmt: skip
-    head, lines = gain_lines(trained.results)
+    head, lines, _ = comparison(trained.results)
     assert [line[0] for line in lines[: len(tested["systems"])]] == [
         one["name"] for one in tested["systems"]
     ]
@@ -153,7 +153,7 @@ def test_without_baseline_there_is_no_gain(made: Made, tmp_path: Path) -> None:
     run = made.run(tmp_path / "run")
     trained = train(made, run, baseline=False)
     assert not (run / "classifier" / BASELINE).exists()
-    names = [line[0] for line in gain_lines(trained.results)[1]]
+    names = [line[0] for line in comparison(trained.results)[1]]
     assert names[:2] == ["labelled and retrieved", TEACHER]
     assert names[2:] in (["gain over teacher"], ["loss to teacher"])
 
@@ -291,7 +291,7 @@ def test_file_trains_and_is_measured(made: Made, tmp_path: Path, test: bool) -> 
     assert (out / "model" / "config.json").is_file()
     page = (out / "report.html").read_text()
     assert "Classifier trained on" in page
-    assert [line[0] for line in gain_lines(trained.results)[1][:5]] == [
+    assert [line[0] for line in comparison(trained.results)[1][:5]] == [
         "trained", SETFIT, ENCODER, TFIDF, MAJORITY,
     ]  # fmt: skip
     assert trained.results["validation"] == {"rows": 6, "generated": 0}

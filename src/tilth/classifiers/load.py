@@ -402,7 +402,7 @@ def check_disjoint(
             )
         if shared:
             log.warning(
-                "%s%s of %s texts of the %s set are in the %s set too: scores on it flatter",
+                "%s%s of %s texts of the %s set are in the %s set too: scores on it are too high",
                 _named(source), f"{shared:,}", f"{len(texts):,}", name, other_name,
             )  # fmt: skip
 

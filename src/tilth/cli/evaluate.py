@@ -221,7 +221,7 @@ def sts(
         "one file of scored pairs, a hub data set, or 'hub' for the usual ones.",
     ],
     settings: Annotated[StsSettings, Fields(reads={"training": DATA})],
-    wrong: Annotated[int, SHOWN, "Print so many of the most wrong pairs."] = 0,
+    wrong: Annotated[int, SHOWN, "Number of the most wrong pairs to print."] = 0,
     out: ResultFolder = None,
     *,
     common: Annotated[Common, Fields(only=("device", "overwrite", "json"))],

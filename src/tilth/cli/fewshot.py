@@ -37,11 +37,9 @@ class _Chosen:
         QUICK["student_epochs"]
     )
     labelled: Annotated[
-        int, ROWS, "Of 1,000 sentences for each row, so many are labelled the paper's way."
+        int, ROWS, "Sentences that are labelled for each row the paper's way, of 1,000 retrieved."
     ] = QUICK["labelled"]
-    text: Annotated[
-        str | None, "The column of texts, the two of pairs with a comma, or that of tokens."
-    ] = None
+    text: Annotated[str | None, "The column of texts or of tokens; default: a usual name."] = None
     label: LabelColumn = None
 
 

@@ -102,8 +102,8 @@ TASK = Reads(_task, True)
 BANK, RUN, PREDICTOR = Reads(_bank, True), Reads(_run, True), Reads(_predictor, True)
 LM, SEQ2SEQ, SCORER = (Reads(_model(kind), True) for kind in ("lm", "seq2seq", "scorer"))
 CLASSIFIER, ENCODER = (Reads(_model(kind), True) for kind in ("classifier", "encoder"))
-# Written to: a run folder, or a folder that the command checks itself.
 REWRITE = "rewrite"  # the command of `tilth paraphrase SOURCES`, which is recorded without it
+# Written to: a run folder, or a folder that the command checks itself.
 RUN_FOLDER, OTHER_FOLDER = Reads(lambda _: None), Reads(lambda _: None)
 
 Out = Annotated[Path, RUN_FOLDER, "--out -o", "The run folder. The same command goes on in it."]
@@ -125,8 +125,8 @@ class Common:
 
     device: Annotated[str, "auto, cpu, cuda or cuda:N."] = "auto"
     overwrite: Annotated[bool, "Start the run folder anew."] = False
-    quiet: Annotated[bool, "--quiet -q", "No progress bar."] = False
-    json: Annotated[bool, "Print the result as JSON."] = False
+    quiet: Quiet = False
+    json: Json = False
 
     @property
     def job(self) -> JobOptions:

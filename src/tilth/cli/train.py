@@ -180,17 +180,14 @@ def scorer(
 
 def print_trained(results: Mapping[str, Any]) -> None:
     """Print the results.json of a training as a table."""
-    from tilth.report.systems import gain_lines, tested_on, validation_words
+    from tilth.report.systems import comparison, tested_on, validation_words
 
-    head, lines = gain_lines(results)
+    head, lines, _ = comparison(results)
     if lines:  # an interval stands under its figure: narrow screens hold all
         print_table(
             f"x 100 (95% interval over rows; one training), {tested_on(results)}",
-            ["", *head[1::2]],
-            [
-                [line[0], *map("\n".join, zip(line[1::2], line[2::2], strict=True))]
-                for line in lines
-            ],
+            ["", *head[1:]],
+            [[line[0], *map("\n".join, line[1:])] for line in lines],
         )
     for line in (*results.get("warnings", []), *results.get("notes", [])):
         say(line)

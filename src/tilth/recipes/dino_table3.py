@@ -93,14 +93,6 @@ def _verdicts(counts: Counter[tuple[str, str]], made: Counter[str]) -> list[str]
     return found
 
 
-class _Judged(Scale):
-    """Nothing is sized: people have done the work."""
-
-    def facts(self) -> list[tuple[str, str]]:
-        """Return nothing."""
-        return []
-
-
 RECIPE = Recipe(
     name="dino-table3",
     title="What people say of generated pairs, by label: annotations of tilth view",
@@ -112,8 +104,8 @@ RECIPE = Recipe(
     ),
     needs="annotations of tilth view: RUN.annotations, or a file that was exported from them",
     scales={
-        "starter": _Judged(),
-        "paper": _Judged(departures=("this scale has never been run: it needs pairs of GPT2-XL",)),
+        "starter": Scale(),
+        "paper": Scale(departures=("this scale has never been run: it needs pairs of GPT2-XL",)),
     },
     takes_file=True,
     run=run,

@@ -145,6 +145,6 @@ RECIPE = paper.recipe_of(
         *paper.ALWAYS,
         "labelled rows keep their own labels, the paper's get the teacher's",
         "our way is not in the paper; it was chosen on one draw of trec by other rows of its "
-        "training set: its gain on trec flatters",
+        "training set: its gain on trec is too high",
     ),
 )  # fmt: skip

@@ -112,7 +112,7 @@ def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 def _baseline_facts(results: Mapping[str, Any]) -> list[tuple[str, str]]:
     alone = results.get("baseline")
-    words = "{:g} epochs, the steps of the other, or 50"
+    words = "{:g} epochs: as many steps as the other training, at most 50 epochs"
     return [("labelled rows alone", words.format(alone["epochs"]))] if alone else []
 
 

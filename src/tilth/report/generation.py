@@ -26,7 +26,7 @@ from tilth.report.run_reader import (
     settings_facts,
     unfinished,
 )
-from tilth.report.text_similarity import PairEncoder, encoder_similarity, word_overlap
+from tilth.report.text_similarity import encoder_similarity, word_overlap
 from tilth.report.tries import (
     BINS,
     SampledTry,
@@ -69,7 +69,7 @@ class CuratedCounts:
     dropped: dict[str, int]
 
 
-def write_report(run_folder: str | Path, *, encoder: str | PairEncoder | None = None) -> Path:
+def write_report(run_folder: str | Path, *, encoder: str | None = None) -> Path:
     """Write RUN/report.html of a run and return its path.
 
     Args:
@@ -99,7 +99,7 @@ def write_report(run_folder: str | Path, *, encoder: str | PairEncoder | None = 
     return write_page(folder / "report.html", "generation", **generation_page(folder, encoder))
 
 
-def generation_page(folder: Path, encoder: str | PairEncoder | None = None) -> dict[str, Any]:
+def generation_page(folder: Path, encoder: str | None = None) -> dict[str, Any]:
     """Return the template values of the page of a `tilth generate` run."""
     run = read_run(folder, "generate")
     parts, settings = part_files(folder), run["settings"]
@@ -108,7 +108,7 @@ def generation_page(folder: Path, encoder: str | PairEncoder | None = None) -> d
     if next((folder / "curated").rglob("*.parquet"), None) is None:
         curated = None
     counts = None if curated is None else read_curated(curated)
-    task, model = _task_name(settings, folder), settings.get("model", "unknown")
+    task, model = settings["task"]["task_name"], settings["model"]
     with open_tries(folder, notices=notices) as tries:
         quality = tries.quality(unmeasured=unmeasured_labels(run))
         measure, similarity = _similarity(tries, encoder)
@@ -148,7 +148,9 @@ def generation_page(folder: Path, encoder: str | PairEncoder | None = None) -> d
             _example_table("Dropped, a few of each label and reason", dropped, is_paired),
         ],
         "command": f"tilth {run['command']} {task}",
-        "instructions": _instructions(settings),
+        "instructions": {
+            name: spec["instruction"] for name, spec in settings["task"]["labels"].items()
+        },
         "next_steps": list(_next_steps(folder, task, quality.kept, curated)),
     }
 
@@ -178,9 +180,7 @@ def read_curated(folder: Path) -> CuratedCounts:
     return CuratedCounts(found.splits, labels, found.dropped)
 
 
-def _similarity(
-    tries: TryTable, encoder: str | PairEncoder | None
-) -> tuple[str, dict[str, NDArray[np.float64]]]:
+def _similarity(tries: TryTable, encoder: str | None) -> tuple[str, dict[str, NDArray[np.float64]]]:
     """Return a measure and its values per label: the encoder's, the run's own, or word overlap."""
     if tries.inputs is None:
         return "", {}
@@ -200,26 +200,10 @@ def _similarity(
     else:
         from tilth.models import load_encoder  # loads torch
 
-        is_name = isinstance(encoder, str)
-        loaded = load_encoder(encoder) if isinstance(encoder, str) else encoder
-        which = f"the sentence encoder {encoder}" if is_name else "a sentence encoder"
-        measure = f"The cosine of {which}; 1 means the same meaning to it."
-        values = encoder_similarity(loaded, *texts)
+        measure = f"The cosine of the sentence encoder {encoder}; 1 means the same meaning to it."
+        values = encoder_similarity(load_encoder(encoder), *texts)
     names = np.array([one.label for one in sample])
     return measure, {label: values[names == label] for label in dict.fromkeys(names.tolist())}
-
-
-def _task_name(settings: Mapping[str, Any], folder: Path) -> str:
-    task = settings.get("task")
-    if isinstance(task, Mapping):
-        task = task.get("task_name")
-    return Path(str(task)).stem if task else folder.resolve().name
-
-
-def _instructions(settings: Mapping[str, Any]) -> dict[str, str]:
-    task = settings.get("task")
-    labels = task.get("labels", {}) if isinstance(task, Mapping) else {}
-    return {name: spec["instruction"] for name, spec in labels.items() if "instruction" in spec}
 
 
 def _next_steps(

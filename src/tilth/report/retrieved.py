@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tilth.data.labels import class_names
+from tilth.data.parquet import class_names
 from tilth.data.sources import folder_configs
 from tilth.errors import InputError
 from tilth.metrics.scores import are_tags, spans
@@ -192,14 +192,9 @@ def read_augmentation(folder: Path) -> AugmentReport:
 
 def _label_names(file: Path) -> tuple[str, list[str]]:
     """Return the type of a file's label column and its class names by number."""
-    from datasets import Features
-
     schema = pq.read_schema(file)
-    features = Features.from_arrow_schema(schema)
-    column = next(name for name in LABELS if name in features)
-    return str(schema.field(column).type), [
-        str(name) for name in class_names(features[column]) or ()
-    ]
+    column = next(name for name in LABELS if name in schema.names)
+    return str(schema.field(column).type), class_names(schema).get(column, [])
 
 
 def _sentences(

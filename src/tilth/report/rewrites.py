@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tilth.data.normalize import normalize_text
+from tilth.data.parquet import class_names
 from tilth.errors import InputError
 from tilth.paraphrase.candidates import BINS
 from tilth.paraphrase.similarity import long_enough
@@ -283,10 +283,8 @@ def _class_names(folder: Path) -> dict[str, list[str]]:
     """Return label column -> class names, from the data set's metadata."""
     file = next(iter(sorted((folder / "dataset").rglob("*.parquet"))), None)
     try:
-        metadata = (pq.read_schema(file).metadata or {}) if file else {}
-        features = json.loads(metadata[b"huggingface"])["info"]["features"]
-        return {name: list(features[name]["names"]) for name in _LABELS if name in features}
-    except (KeyError, TypeError, ValueError, pa.ArrowException, OSError):
+        return class_names(pq.read_schema(file)) if file else {}
+    except (pa.ArrowException, OSError):
         return {}  # labels are then shown as they are stored
 
 
@@ -322,7 +320,7 @@ def _summary(
     return RewriteSummary(
         asked_meaning=settings["meaning"],
         asked_wording=settings["wording"],
-        asked_tries=settings["tries"] if settings.get("check", True) else 1,
+        asked_tries=settings["tries"],
         rows=rows["rows"],
         asked_rewrites=rows["rows"] * settings["n"],
         kept=rows["kept"],

@@ -35,13 +35,13 @@ def command_of(folder: Path) -> str:
         InputError: there is no run.json.
         TilthError: it cannot be read.
     """
-    return str(read_run_json(folder).get("command", "generate"))
+    return str(read_run_json(folder)["command"])
 
 
 def read_run(folder: Path, *commands: str) -> dict[str, Any]:
     """Return the run.json of a run of one of `commands`; raise InputError for any other folder."""
     found = read_run_json(folder)
-    command = found.get("command", "generate")
+    command = found["command"]
     if command not in commands:
         raise InputError(
             f"{folder}: holds a run of `tilth {command}`, not of {' or '.join(commands)}"
@@ -120,9 +120,9 @@ def select(engine: DuckDBPyConnection, query: str, *values: object) -> list[dict
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def counts_of(engine: DuckDBPyConnection, query: str, *values: object) -> dict[str, int]:
+def counts_of(engine: DuckDBPyConnection, query: str) -> dict[str, int]:
     """Return the rows of a query with two columns: name -> count."""
-    return dict(engine.execute(query, values).fetchall())
+    return dict(engine.execute(query).fetchall())
 
 
 def row_keys(first: int, rows: int, seed: int) -> NDArray[np.uint64]:

@@ -79,15 +79,6 @@ def gain_figures(results: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     return found
 
 
-def gain_lines(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return head and rows of a comparison: each system, gain and loss with intervals."""
-    head, lines, _ = comparison(results)
-    flat = [cell for name in head[1:] for cell in (name, "95% interval")]
-    return ["", *flat] if head else [], [
-        [str(line[0]), *(cell for pair in line[1:] for cell in pair)] for line in lines
-    ]
-
-
 def comparison(results: Mapping[str, Any]) -> tuple[list[str], list[list[Any]], dict[str, str]]:
     """Return head, rows and row classes of a comparison for `figures_table`."""
     systems = systems_of(results)

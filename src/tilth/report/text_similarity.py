@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 # Scripts written without spaces: every character counts as a word.
 _SPACELESS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
@@ -57,15 +60,8 @@ def word_overlap(list_a: Sequence[str], list_b: Sequence[str]) -> NDArray[np.flo
     return products.ravel().clip(0.0, 1.0)
 
 
-class PairEncoder(Protocol):
-    """A sentence encoder, such as a SentenceTransformer."""
-
-    def encode(self, sentences: list[str], /) -> Any:
-        """Return one vector per sentence, (sentences, width)."""
-
-
 def encoder_similarity(
-    encoder: PairEncoder, list_a: Sequence[str], list_b: Sequence[str]
+    encoder: SentenceTransformer, list_a: Sequence[str], list_b: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return the cosine of each pair, -1 to 1, (pairs,); each distinct text is encoded once."""
     places = {text: place for place, text in enumerate(dict.fromkeys([*list_a, *list_b]))}

@@ -163,7 +163,7 @@ class TryTable:
 
     def same_input(self, inputs: int) -> list[list[SampledTry]]:
         """Return all kept tries of a few inputs, grouped by input."""
-        sample = self._ordered(self.sample_kept(50))
+        sample = self.sample_kept(50)
         texts = list(dict.fromkeys(one.text_a for one in sample if one.text_a))[:inputs]
         rows = self._rows(
             "SELECT label, text_a, text FROM kept WHERE list_contains(?, text_a) ORDER BY row",

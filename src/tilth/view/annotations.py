@@ -221,7 +221,7 @@ class Annotations:
         """
         query = "SELECT content FROM item WHERE sample = ? AND place = ?"
         with self._open() as db:
-            found = db.execute(query, [sample] if place is None else [sample, place]).fetchone()
+            found = db.execute(query, [sample, place]).fetchone()
         if found is None:
             raise InputError(f"the sample has no row {place}")
         return SampleItem(**json.loads(found[0]))

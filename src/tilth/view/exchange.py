@@ -190,7 +190,7 @@ def read_records(content: bytes, about: SampleAbout | None = None) -> list[ReadR
     for where, record in named:
         try:
             one = _record(where, record)
-        except (AttributeError, KeyError, LookupError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise InputError(
                 f"{where}: is no record of tilth, Argilla 2 or Label Studio "
                 f"({type(error).__name__}: {str(error)[:60]}): export the file again"

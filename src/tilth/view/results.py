@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import ceil
-from statistics import mean, median
+from statistics import mean, median, pstdev
 from typing import Any
 
 from tilth.metrics.agreement import (
@@ -114,7 +114,7 @@ def sample_result(
     if labels and sample.about.shares:
         known = {one.label: one for one in labels}
         shares = sample.about.shares
-        strata = [known.get(label or NO_LABEL) for label in shares]  # "" of earlier samples
+        strata = [known.get(label) for label in shares]
         weighted = weighted_share(
             [one.right if one else 0 for one in strata],
             [one.rows if one else 0 for one in strata],
@@ -230,13 +230,8 @@ def _grades(
     found: dict[str, list[float]] = {}
     for place, value in verdicts.items():
         found.setdefault(items[place].label or NO_LABEL, []).append(float(value))
-    return {label: (len(found[label]), mean(found[label]), _deviation(found[label]))
+    return {label: (len(found[label]), mean(found[label]), pstdev(found[label]))
             for label in _sorted(found)}  # fmt: skip
-
-
-def _deviation(values: Sequence[float]) -> float:
-    middle = mean(values)
-    return float((sum((value - middle) ** 2 for value in values) / len(values)) ** 0.5)
 
 
 def _rank_correlation(items: Sequence[SampleItem], verdicts: Mapping[int, Any]) -> float | None:

@@ -26,7 +26,7 @@ NUMBERS = (
 )  # fmt: skip
 WHOLE = ("tokens", "tries")  # of these, numbers without decimals
 _LABELS = ("tags", "ner_tags", "label", "labels", "predicted", "score")
-_SOURCES = ("origin", "source")  # of the rows of few sources
+_SOURCES = ("origin", "source")  # columns that name where a row came from
 GROUPS = ("source_id", "source_row", "query", "item")  # rows that were made from one input
 _AT_ONCE = 2_048  # rows that are decoded together to find one
 _ORIGINAL = "original"  # begins the names of columns of texts before they were rewritten

@@ -46,7 +46,7 @@ class RunEntry:
         command: the tilth command, or `DATA_SET`.
         done, parts: finished parts, and all.
         note: why a run is damaged.
-        copy: the rows of a file, `folder`, that is no Parquet file of a data set; temporary.
+        copy: temporary Parquet file of the rows, where `folder` is a file that was opened.
     """
 
     name: str

@@ -174,7 +174,6 @@ def make_app(
                for path, page in writes.items()]  # fmt: skip
     routes.append(Route("/{path:path}", endpoint(missing, writes=False)))
     app = Starlette(routes=routes)
-    app.state.site = site
     guard = Guard(app, keys, host, port)
     guard.site = site  # type: ignore[attr-defined]
     return guard

@@ -101,8 +101,8 @@ def write_set(
     answers: list[Annotation],
     kind: str,
     run: str,
-) -> int:
-    """Write a data set of judged rows with its card; return the number of rows.
+) -> None:
+    """Write a data set of judged rows with its card.
 
     Args:
         kind: `ACCEPTED`: rows whose generated label people confirm, and that nobody flagged;
@@ -129,7 +129,6 @@ def write_set(
     with DatasetWriter(folder) as writer:
         writer.write(pa.Table.from_pylist(rows))
         writer.write_card(_card(sample, found, rows, kind, run))
-    return len(rows)
 
 
 def _row(task: str, item: SampleItem, value: Any, kind: str) -> dict[str, Any]:

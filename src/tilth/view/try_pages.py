@@ -92,7 +92,6 @@ def try_now(kind: str) -> Callable[[Site, Asked], HttpReply]:
             _check_lengths(asked.form)
             work, is_quick = _PREPARE[kind](site, form)
         except InputError as error:
-            job.run(_raising(error))
             is_quick, work = True, _raising(error)
         if is_quick:
             site.bench.run(job, work, keep=not form.get("live"))

@@ -161,10 +161,14 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
     Raises:
         InputError: no annotated row is in the set, or a label does not fit its column.
     """
+    from datasets import Dataset, DatasetInfo
+
+    from tilth.data.labels import class_names
+
     features = dataset.features
     column = next((name for name in ("label", "labels", "tags", "ner_tags") if name in features),
                   None)  # fmt: skip
-    names = _class_names(features[column]) if column else []
+    names = [str(one) for one in class_names(features[column]) or ()] if column else []
     table = dataset.data.table if dataset._indices is None else dataset.flatten_indices().data.table
     labels = table[column].to_pylist() if column else []
     counts: Counter[str] = Counter()
@@ -188,36 +192,23 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
     if column:
         kind = table.schema.field(column).type
         try:
-            array = pa.chunked_array([pa.array(labels, kind)])
+            array = pa.array(labels, kind)
         except (pa.ArrowException, OverflowError) as error:
             raise InputError(f"a label that people gave does not fit the column {column} "
                              f"({kind}): {str(error)[:80]}") from error  # fmt: skip
         table = table.set_column(
             table.column_names.index(column), table.schema.field(column), array
         )
-    kept = pa.array([reason is None for reason in reasons], pa.bool_())
-    rejected = table.filter(pa.array([reason is not None for reason in reasons], pa.bool_()))
+    why = pa.array(reasons, pa.string())
+    kept, rejected = table.filter(why.is_null()), table.filter(why.is_valid())
     if names and pa.types.is_integer(rejected[column].type):  # by name, as curated rows
         place = rejected.column_names.index(column)
         rejected = rejected.set_column(place, column, pa.array(names).take(rejected[column]))
-    rejected = rejected.append_column(
-        DROP_REASON, pa.array([reason for reason in reasons if reason is not None], pa.string())
-    )
+    rejected = rejected.append_column(DROP_REASON, why.drop_null())
     for reason in (FLAGGED, NOT_EQUIVALENT):
         counts[reason] = reasons.count(reason)
-    return AnnotatedRows(_dataset(table.filter(kept), features), rejected, dict(counts))
-
-
-def _dataset(table: pa.Table, features: Any) -> Dataset:
-    from datasets import Dataset, DatasetInfo
-
-    return Dataset(table, info=DatasetInfo(features=features))
-
-
-def _class_names(feature: Any) -> list[str]:
-    from tilth.data.labels import class_names
-
-    return list(map(str, class_names(feature) or ()))
+    left = Dataset(kept, info=DatasetInfo(features=features))
+    return AnnotatedRows(left, rejected, dict(counts))
 
 
 def _scale(labels: list[Any]) -> float:

@@ -277,7 +277,7 @@ def _label_and_select(
     if selection.empty:
         names = ", ".join(repr(name) if name else "rows without any" for name in selection.empty)
         log.warning(
-            "no sentence is kept of %s: the teacher labels none of those that were found so; more "
+            "no sentence is kept of %s: the teacher gave this label to no retrieved sentence; more "
             "--candidates or --query per-sentence may find some", names,
         )  # fmt: skip
     blended = blend_labels(task.train, teacher, precision=settings.precision)

@@ -154,7 +154,7 @@ def warn_of_training_rows(name: str, data: str, examples: Examples) -> None:
             continue
         if shared := sum(map(known.__contains__, examples.texts)):
             log.warning(
-                "%s: %s of %s rows are in the %s set of %s (%s): scores on them flatter",
+                "%s: %s of %s rows are in the %s set of %s (%s): scores on them are too high",
                 data, f"{shared:,}", f"{len(examples):,}", kind, name, source,
             )  # fmt: skip
 

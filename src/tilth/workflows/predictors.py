@@ -105,7 +105,7 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
 def _warn_of_precision(model: str, asked: Prediction) -> None:
     if asked.precision != "auto":
         log.warning(
-            "precision %s is for classifiers and taggers: %r makes embeddings as it does without",
+            "precision %s is ignored: it is for classifiers and taggers, and %r makes embeddings",
             asked.precision, model,
         )  # fmt: skip
 

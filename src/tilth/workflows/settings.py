@@ -48,7 +48,8 @@ class AugmentOptions:
     """Options of `tilth augment` beside those of the augmentation itself."""
 
     test: Annotated[
-        str | None, "A labelled set: the teacher is measured on it, nothing of it is used."
+        str | None,
+        "A labelled set; the teacher is measured on it, none of it retrieved.",
     ] = None
     validation: Annotated[
         str | None, "A labelled set to choose with; default: a tenth of TRAIN."
@@ -62,9 +63,7 @@ class AugmentOptions:
     encoder: Annotated[
         str | None, "The bank's encoder, where the name it was built with leads elsewhere now."
     ] = None
-    text: Annotated[
-        str | None, "The column of texts, the two of pairs with a comma, or that of tokens."
-    ] = None
+    text: Annotated[str | None, "The column of texts or of tokens; default: a usual name."] = None
     label: LabelColumn = None
     bootstrap: Resamples = 2000
 
@@ -168,7 +167,7 @@ class EvaluateSettings:
     bootstrap: Resamples = 2000
     seed: Annotated[int, SEED, "Of the resamples."] = 0
     precision: ModelPrecision = "auto"
-    wrong: Annotated[int, SHOWN, "Print so many of the most confidently wrong rows."] = 0
+    wrong: Annotated[int, SHOWN, "Number of the most confidently wrong rows to print."] = 0
 
 
 @dataclass(frozen=True, slots=True)

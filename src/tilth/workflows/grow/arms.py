@@ -38,7 +38,7 @@ from tilth.workflows.grow.sources import (
     PARAPHRASED,
     RETRIEVED,
     REWRITES,
-    Extra,
+    RowsByOrigin,
     Sources,
 )
 from tilth.workflows.train_classifier import SHARE
@@ -62,10 +62,11 @@ RETRIEVALS = {
 # Least shares of labelled rows among the rows of a mixture, but for the usual one.
 WEIGHTS = (0.5, 0.75)
 WEIGHTED = "{}, {:.0%} labelled"
-_SHORT = 1.5  # times a share at most: two rows of each label may be nearly all
+# A point of the learning curve is left out if two rows of each label are more than this times it.
+_SHORT = 1.5
 _ROUNDS = 2
 SELF_TRAINED = f"{RETRIEVED}, {_ROUNDS} rounds"
-# What an encoder is trained by on the labelled rows alone, by name.
+# Arm -> function that trains its encoder on the labelled rows.
 TRAINED: dict[str, Callable[..., Any]] = {CONTRAST: train_label_contrast, SETFIT: train_setfit}
 
 
@@ -129,12 +130,12 @@ class Bases:
 
     @property
     def teacher(self) -> Teacher:
-        """What labels sentences, and what students are, as long as nothing better is known."""
+        """The model that labels sentences, as long as nothing better is known."""
         return Teacher(PLAIN if self.encoder is None else CONTRAST)
 
 
 def encoders_of(name: str) -> tuple[str, ...]:
-    """Return the arms that train what an arm of labelled rows alone stands on."""
+    """Return the arms whose trained encoders an arm uses: both for the average, else its own."""
     return tuple(TRAINED) if name == AVERAGE else (name,) if name in TRAINED else ()
 
 
@@ -201,7 +202,7 @@ def some_of(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.in
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """What labels sentences, and what students are another regression on.
+    """The model that labels sentences; students are another regression on its encoder.
 
     Attributes:
         arm: contrastive encoder, SetFit or the average of both: the arm whose encoder it is; or
@@ -226,7 +227,7 @@ class Grown:
 
     classifier: Callable[[], Classifier] | None
     answer: Callable[[Sequence[tuple[str, ...]]], Any]
-    rows: Extra | None
+    rows: RowsByOrigin | None
     times: int = 1
 
 
@@ -280,7 +281,7 @@ class Trainer:
             return self._student(arm, fold, rows)
         if arm.name in (*TRAINED, AVERAGE):
             encoder = self._encoder(arm.name, fold)
-            return _headed_by(encoder, encoder.own, Extra.of(rows, LABELLED))
+            return _headed_by(encoder, encoder.own, RowsByOrigin.of(rows, LABELLED))
         if arm.is_curve:
             labels = np.asarray(rows.targets).argmax(axis=1)
             rows = rows.select(some_of(labels, arm.share, self.settings.seed))
@@ -291,7 +292,7 @@ class Trainer:
             model = self._tuned(rows, fold)
         else:
             model = self._fine_tuned(fold)
-        return _tuned_on(model, Extra.of(rows, LABELLED))
+        return _tuned_on(model, RowsByOrigin.of(rows, LABELLED))
 
     def _fine_tuned(self, fold: Fold) -> Classifier:
         """Return the teacher, the base fine-tuned on the labelled rows outside a fold."""
@@ -367,10 +368,10 @@ class Trainer:
                 table = self.sources.described_candidates(fold)
             given = grown.answer(_texts(table))
             surest = self.sources.select(table, given, fold, MULTIPLE, "margin")
-            grown = self._second_round(rows, Extra.of(surest, source), fold)
+            grown = self._second_round(rows, RowsByOrigin.of(surest, source), fold)
         return grown
 
-    def _second_round(self, rows: LabeledExamples, surest: Extra, fold: Fold) -> Grown:
+    def _second_round(self, rows: LabeledExamples, surest: RowsByOrigin, fold: Fold) -> Grown:
         """Train a student on the average of the teacher's encoder and one of pseudo-labelled rows.
 
         Where labels come from similarity to descriptions, its regression is of labelled rows alone.
@@ -385,19 +386,19 @@ class Trainer:
 
         encoder = Heads(make, rows if len(rows) else surest.rows)
         if len(rows) and DESCRIBED in surest.origin:
-            both = Extra.of(rows, LABELLED).and_then(surest)
+            both = RowsByOrigin.of(rows, LABELLED).and_then(surest)
             return _headed_by(encoder, encoder.own, both)
         return self._fit(rows, surest, fold, SHARE, encoder)
 
-    def extra(self, arm: Arm, fold: Fold) -> Extra:
+    def extra(self, arm: Arm, fold: Fold) -> RowsByOrigin:
         """Return the rows of an arm's sources, each text once."""
-        found: Extra | None = None
+        found: RowsByOrigin | None = None
         for source in arm.sources:
             if source == RETRIEVED:
                 table, multiple = self._retrieved(arm, fold)
                 given = tempered(self._taught_by(fold, _texts(table)), self.teacher.temperature)
                 kept = self.sources.select(table, given, fold, multiple, "random")
-                more = Extra.of(kept, RETRIEVED)
+                more = RowsByOrigin.of(kept, RETRIEVED)
             elif source == DESCRIBED:
                 more = self.sources.described(fold)
             elif source == DESCRIPTIONS:
@@ -416,7 +417,7 @@ class Trainer:
         return self.sources.candidates(fold, multiple, query), multiple
 
     def _fit(
-        self, rows: LabeledExamples, extra: Extra, fold: Fold, weight: float,
+        self, rows: LabeledExamples, extra: RowsByOrigin, fold: Fold, weight: float,
         encoder: Heads | None = None,
     ) -> Grown:  # fmt: skip
         """Train a student on both kinds of rows; labelled ones make up a share at least.
@@ -432,7 +433,7 @@ class Trainer:
                 given = self._taught_by(fold, rows.texts)
                 blended = (np.asarray(rows.targets) + given) / 2
                 own = replace(rows, targets=blended.astype(np.float32))
-            trained = Extra.of(own, LABELLED).and_then(extra)
+            trained = RowsByOrigin.of(own, LABELLED).and_then(extra)
         if is_tuned:
             both = concatenate(extra.rows, repeat(own, times))
             grown = _tuned_on(self._tuned(both, fold), trained)
@@ -443,11 +444,11 @@ class Trainer:
         return replace(grown, times=times)
 
 
-def _headed_by(heads: Heads, head: Head, rows: Extra) -> Grown:
+def _headed_by(heads: Heads, head: Head, rows: RowsByOrigin) -> Grown:
     return Grown(partial(heads.classifier, head), partial(heads.answer, head), rows)
 
 
-def _tuned_on(model: Classifier, rows: Extra) -> Grown:
+def _tuned_on(model: Classifier, rows: RowsByOrigin) -> Grown:
     return Grown(lambda: model, model.probabilities, rows)
 
 

@@ -46,7 +46,7 @@ _NEVER = 10_000_000  # steps between checkpoints: none
 class EncoderTrainer:
     """Trains arms on folds; an arm without labelled pairs is trained once for a repeat."""
 
-    teacher = Teacher()  # of none
+    teacher = Teacher()  # part of `Trains`; no sentence is labelled here
 
     def __init__(
         self, task: SimilarityTask, sources: PairSources, base: str, counts: Mapping[str, int]
@@ -73,7 +73,7 @@ class EncoderTrainer:
         return self._cosines[key][fold.held, None]
 
     def forget(self) -> None:
-        """Keep what was measured: it is small."""
+        """Do nothing: the kept cosines are small."""
 
     def train(self, arm: Arm, fold: Fold, *, seed: int) -> tuple[SentenceTransformer, Dataset]:
         """Train an arm on a fold.

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from tilth.workflows.grow.task import Fold
 
 ROW, SECONDS = "row", "seconds"
-_TEACHER = "teacher"  # the fact what labels sentences
-_RUNG = "rung {} at {}"  # the fact which arms stay within a budget
-ENDED = "ended at {}"  # the fact why a search ended within a budget
+_TEACHER = "teacher"  # key in `run.resolved`: the arm that labels sentences
+_RUNG = "rung {} at {}"  # likewise: the arms kept after a rung, within a budget
+ENDED = "ended at {}"  # likewise: why the search ended, within a budget
 FINISHED, OVER, SURE = "finished", "budget", "margin"
 _FIRST = 2  # folds of the first rung, where there are several rungs
 _ERRORS = 1.96  # standard errors from an estimate to the end of its interval

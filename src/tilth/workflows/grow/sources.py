@@ -61,8 +61,8 @@ _STRENGTH = 10.0  # of the regression from similarities to labels
 
 
 @dataclass(frozen=True, slots=True)
-class Extra:
-    """Rows beside the labelled ones.
+class RowsByOrigin:
+    """Training rows with the source of each.
 
     Attributes:
         origin: name of the source of each row. # (rows,)
@@ -72,7 +72,7 @@ class Extra:
     origin: list[str]
 
     @classmethod
-    def of(cls, rows: LabeledExamples, origin: str) -> Extra:
+    def of(cls, rows: LabeledExamples, origin: str) -> RowsByOrigin:
         """Return rows of one source."""
         return cls(rows, [origin] * len(rows))
 
@@ -82,14 +82,14 @@ class Extra:
         counts = np.bincount(likeliest, minlength=len(self.rows.labels))
         return dict(zip(self.rows.labels, counts.tolist(), strict=True))
 
-    def and_then(self, more: Extra) -> Extra:
+    def and_then(self, more: RowsByOrigin) -> RowsByOrigin:
         """Return the rows of both; of a text that both have, the first."""
         known = set(self.rows.texts)
         new = [row for row, text in enumerate(more.rows.texts) if text not in known]
         rows = more.rows.select(np.array(new, np.int64))
         targets = np.concatenate([np.asarray(self.rows.targets), np.asarray(rows.targets)])
         both = replace(self.rows, texts=self.rows.texts + rows.texts, targets=targets)
-        return Extra(both, self.origin + [more.origin[row] for row in new])
+        return RowsByOrigin(both, self.origin + [more.origin[row] for row in new])
 
 
 def fastest(work: Callable[[], object]) -> float:
@@ -151,17 +151,10 @@ class Sources(RowSources):
     """Makes the rows of each source for a fold, never from the fold's measured rows."""
 
     task: GrowTask
-    _found: dict[tuple[int, float, str], pa.Table]  # candidates
 
-    @cached_property
-    def _paraphrases(self) -> dict[str, Paraphrases]:
-        """Of the labelled rows, by setting."""
-        return {}
-
-    @cached_property
-    def _cosines(self) -> dict[str, NDArray[np.float32]]:
-        """Of a text to each label's description."""
-        return {}
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._cosines: dict[str, NDArray[np.float32]] = {}  # of a text to each description
 
     @cached_property
     def _encoder(self) -> SentenceTransformer:
@@ -237,11 +230,11 @@ class Sources(RowSources):
         ]
         return replace(like, texts=texts, targets=given[kept])
 
-    def described(self, fold: Fold) -> Extra:
+    def described(self, fold: Fold) -> RowsByOrigin:
         """Return raw sentences labelled by their similarity to the descriptions."""
         table = self.described_candidates(fold)
         given = self.by_description(table["text"].to_pylist(), fold)
-        return Extra.of(self.select(table, given, fold, MULTIPLE, "margin"), DESCRIBED)
+        return RowsByOrigin.of(self.select(table, given, fold, MULTIPLE, "margin"), DESCRIBED)
 
     def by_description(self, texts: Sequence[str], fold: Fold) -> NDArray[np.float32]:
         """Return the calibrated probabilities of texts by their similarity to descriptions.
@@ -269,7 +262,7 @@ class Sources(RowSources):
         self._cosines.update(zip(new, found, strict=True))
         return np.stack([self._cosines[text] for text in texts])  # (texts, labels)
 
-    def descriptions(self, fold: Fold) -> Extra:
+    def descriptions(self, fold: Fold) -> RowsByOrigin:
         """Return each line of the labels' descriptions as a row of its label.
 
         Measured and held-out texts are left out, and lines that several labels share.
@@ -282,7 +275,7 @@ class Sources(RowSources):
         found = {
             line: min(own) for line, own in labels.items() if len(own) == 1 and line not in held
         }
-        return Extra.of(self._rows_of(found), DESCRIPTIONS)
+        return RowsByOrigin.of(self._rows_of(found), DESCRIPTIONS)
 
     def _rows_of(self, label_of: Mapping[str, int]) -> LabeledExamples:
         """Return texts with the index of their label as rows."""
@@ -290,27 +283,27 @@ class Sources(RowSources):
         targets = one[list(label_of.values())]
         return replace(self.task.rows, texts=[(text,) for text in label_of], targets=targets)
 
-    def paraphrased(self, fold: Fold, setting: str) -> Extra:
+    def paraphrased(self, fold: Fold, setting: str) -> RowsByOrigin:
         """Return paraphrases of a fold's labelled rows, with their labels."""
-        made, held = self.paraphrases(setting), self._held(fold)
-        inside = np.isin(made.places, fold.train) & [text not in held for text in made.texts]
-        rows = self.task.rows.select(made.places[inside])
+        (made, places), held = self.paraphrases(setting), self._held(fold)
+        inside = np.isin(places, fold.train) & [text not in held for text in made]
+        rows = self.task.rows.select(places[inside])
         texts: list[tuple[str, ...]] = [
-            (text,) for text, one in zip(made.texts, inside.tolist(), strict=True) if one
+            (text,) for text, one in zip(made, inside.tolist(), strict=True) if one
         ]
-        return Extra.of(replace(rows, texts=texts), PARAPHRASED)
+        return RowsByOrigin.of(replace(rows, texts=texts), PARAPHRASED)
 
-    def paraphrases(self, setting: str) -> Paraphrases:
-        """Return paraphrases of all labelled rows with a setting's tags, made at first use."""
-        if setting not in self._paraphrases:
+    def paraphrases(self, setting: str) -> tuple[list[str], NDArray[np.int64]]:
+        """Return paraphrases of all labelled rows, and each one's row; make them at first use."""
+        if setting not in self._found:
             made = self._paraphrase([text for (text,) in self.task.rows.texts], setting)
-            places = np.array(made["source_row"][:], np.int64)
-            self._paraphrases[setting] = Paraphrases(list(made["text"]), places)
-        return self._paraphrases[setting]
+            self._found[setting] = list(made["text"]), np.array(made["source_row"][:], np.int64)
+        found: tuple[list[str], NDArray[np.int64]] = self._found[setting]
+        return found
 
-    def generated(self, _: Fold) -> Extra:
+    def generated(self, _: Fold) -> RowsByOrigin:
         """Return texts that the language model wrote of the descriptions, if they fit them."""
-        return Extra.of(self.texts, GENERATED)
+        return RowsByOrigin.of(self.texts, GENERATED)
 
     @cached_property
     def _request(self) -> GenerateRequest:
@@ -352,15 +345,3 @@ class Sources(RowSources):
                 "otherwise, or name a larger --model"
             )
         return self._rows_of(found)
-
-
-@dataclass(frozen=True, slots=True)
-class Paraphrases:
-    """Paraphrases and the labelled rows that they are of.
-
-    Attributes:
-        places: index of each text's labelled row. # (texts,)
-    """
-
-    texts: list[str]
-    places: NDArray[np.int64]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BANK = "bank"
-DOMAIN = "domain"  # the fact how near raw text is to the task
+DOMAIN = "domain"  # key in `run.resolved`: how similar raw text is to the task
 _ENCODER = "starter-static"
 _SAMPLE = 500  # labelled rows that are compared with raw text
 # Median cosine of the task's texts to their nearest raw sentence, less that to their nearest other
