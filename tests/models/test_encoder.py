@@ -1,5 +1,7 @@
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from tests.tiny import save_encoder, save_model, tiny_static
 from tilth.errors import InputError
 from tilth.models import load_encoder
-from tilth.models.encoder import fingerprint_encoder, is_sentence_encoder
+from tilth.models.encoder import fingerprint_encoder, is_sentence_encoder, saved_pooling
 
 TEXTS = ["a man reads", "the old dog sleeps near the river"]
 
@@ -47,6 +49,25 @@ def test_a_plain_encoder_is_mean_pooled_and_a_saved_one_keeps_its_pooling(
     np.testing.assert_allclose(saved.encode(TEXTS), cls.encode(TEXTS), atol=1e-6)
     again = load_encoder(str(tmp_path / "saved"), pooling="mean")
     np.testing.assert_allclose(again.encode(TEXTS), mean.encode(TEXTS), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("saved", "expected"),
+    [
+        ({"pooling_mode": "max"}, "max"),
+        ({"pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, None),
+    ],
+)
+def test_the_saved_pooling_is_read_in_either_format(
+    plain: Path, tmp_path: Path, saved: dict[str, Any], expected: str | None
+) -> None:
+    load_encoder(str(plain)).save(str(tmp_path / "saved"))
+    (file,) = (tmp_path / "saved").glob("*_Pooling/config.json")
+    file.write_text(json.dumps({"word_embedding_dimension": 32, **saved}))
+    assert saved_pooling(str(tmp_path / "saved")) == expected
+    assert saved_pooling(str(plain)) is None
 
 
 def test_half_precision_weights_are_loaded_in_float32(plain: Path, tmp_path: Path) -> None:

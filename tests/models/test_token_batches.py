@@ -1,4 +1,6 @@
 import random
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -11,7 +13,7 @@ from tests.models.test_scorer import pair_marks
 from tests.tiny.models import WORDS, tiny_tokenizer, word_tokenizer
 from tilth.errors import InputError
 from tilth.models import starter_path, token_batches
-from tilth.models.token_batches import Encoded, batches, encode_texts
+from tilth.models.token_batches import Encoded, batches, encode_texts, encode_words
 
 
 def tokenizers() -> dict[str, Any]:
@@ -21,6 +23,12 @@ def tokenizers() -> dict[str, Any]:
         name: AutoTokenizer.from_pretrained(starter_path(name)) for name in ("encoder", "lm")
     }
     return {"words": marked, "plain": tiny_tokenizer(), **starters}
+
+
+@pytest.mark.parametrize("encode", [encode_texts, encode_words])
+def test_a_slow_tokenizer_is_refused(encode: Callable[..., Any]) -> None:
+    with pytest.raises(InputError, match=r"no fast tokenizer \(tokenizer.json\)"):
+        encode(SimpleNamespace(), [("a",)], 8)
 
 
 @pytest.mark.parametrize("name", ["words", "plain", "encoder", "lm"])

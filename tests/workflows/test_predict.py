@@ -367,7 +367,8 @@ def test_a_precision_of_what_makes_embeddings_has_no_effect_and_a_warning(
     task.write_text(json.dumps(spec(birds=TEXTS[0], boats=TEXTS[1])))
     for model, asked in ((static, {}), (str(task), {"encoder": static})):
         predict(model, TEXTS, precision="float32", quiet=True, **asked)
-        assert f"precision float32 is for classifiers and taggers: {model!r}" in caplog.text
+        assert "precision float32 is ignored: it is for classifiers" in caplog.text
+        assert f"and {model!r} makes embeddings" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -164,13 +164,16 @@ def saved_pooling(name: str) -> str | None:
 
 def pooling_of(files: ModelFiles) -> str | None:
     """Return an encoder's saved pooling; None if it was not saved as an encoder."""
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
     for module in _read_json(files, "modules.json") or []:
-        if str(module["type"]).endswith("Pooling"):
-            saved = _read_json(files, "config.json", module["path"]) or {}
-            if saved.get("pooling_mode_mean_tokens"):  # of earlier versions
-                return "mean"
-            mode = saved.get("pooling_mode")
-            return mode if isinstance(mode, str) else None
+        if str(module["type"]).endswith(".Pooling"):
+            mode = Pooling.load_config(
+                files.source.name,
+                subfolder=module["path"],
+                local_files_only=files.options["local_files_only"],
+            ).get("pooling_mode")
+            return mode if isinstance(mode, str) else None  # several: a list
     return None
 
 

@@ -47,10 +47,7 @@ def encode_texts(
 
     A row is cut to `max_length` tokens, a pair at its longer text.
     """
-    backend = tokenizer.backend_tokenizer
-    backend.no_padding()
-    # The tokenizer's own truncation would build every pair of overflowing parts.
-    backend.no_truncation()
+    backend = _backend(tokenizer)
     found = backend.encode_batch_fast([row[0] if len(row) == 1 else row for row in texts])
     lengths = np.array([len(encoding) for encoding in found], np.int64)
     long = np.flatnonzero(lengths > max_length).tolist()
@@ -61,6 +58,19 @@ def encode_texts(
     if with_types and any(len(row) == 2 for row in texts):
         types = _join((encoding.type_ids for encoding in found), lengths, kept)
     return Encoded(ids, types, lengths, cut=len(long))
+
+
+def _backend(tokenizer: Any) -> Any:
+    """Return what a fast tokenizer encodes with, without padding and truncation.
+
+    Its truncation would build every pair of overflowing parts.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise InputError("the model has no fast tokenizer (tokenizer.json): use another model")
+    backend.no_padding()
+    backend.no_truncation()
+    return backend
 
 
 def _longest_first(sequences: Sequence[int | None], max_length: int) -> NDArray[np.int64]:
@@ -186,11 +196,7 @@ def encode_words(tokenizer: Any, tokens: Sequence[Sequence[str]], max_length: in
     windows overlap by half and a word belongs to the one with more context. A word without tokens
     counts as unknown.
     """
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise InputError("the tokenizer is a slow one, which says nothing of words: use another")
-    backend.no_padding()
-    backend.no_truncation()
+    backend = _backend(tokenizer)
     bare = backend.encode("a", add_special_tokens=False).ids
     whole = backend.encode("a").ids
     before = next(n for n in range(len(whole)) if whole[n : n + len(bare)] == bare)
