@@ -78,7 +78,7 @@ class Site:
     """The state of one server.
 
     Args:
-        root: a run, or a folder of runs.
+        root: a run, a folder of runs, or a file of rows.
         annotations: folder of the annotations; None: beside each run.
         csrf: value that every form sends back.
         models: of the Try pages.

@@ -166,8 +166,9 @@ def _fingerprint(path: Path, column: str | None, split: str) -> str:
             hashed.update(f"{name}/{size}/".encode("utf-8", "surrogateescape"))
             while block := content.read(_READ_AT_ONCE):
                 hashed.update(block)
-    if column is not None or (path.is_dir() and split != "train"):
-        hashed.update(f"{column}/{split}".encode("utf-8", "surrogateescape"))
+    read = column, split if path.is_dir() else "train"  # a file has no splits
+    if read != (None, "train"):
+        hashed.update("{}/{}".format(*read).encode("utf-8", "surrogateescape"))
     return _WHOLE + hashed.hexdigest()[:32]
 
 

@@ -152,10 +152,6 @@ class Sources(RowSources):
 
     task: GrowTask
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._cosines: dict[str, NDArray[np.float32]] = {}  # of a text to each description
-
     @cached_property
     def _encoder(self) -> SentenceTransformer:
         """What compares texts with descriptions: the base, if it is saved as a sentence encoder."""
@@ -257,10 +253,11 @@ class Sources(RowSources):
 
     def _similarities(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the cosine of each text to each label's descriptions, encoding it once."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._cosines]
+        known: dict[str, NDArray[np.float32]] = self._found.setdefault("cosines", {})
+        new = [text for text in dict.fromkeys(texts) if text not in known]
         found = similarity_to_descriptions(self._encoder, new, self.task.descriptions)
-        self._cosines.update(zip(new, found, strict=True))
-        return np.stack([self._cosines[text] for text in texts])  # (texts, labels)
+        known.update(zip(new, found, strict=True))
+        return np.stack([known[text] for text in texts])  # (texts, labels)
 
     def descriptions(self, fold: Fold) -> RowsByOrigin:
         """Return each line of the labels' descriptions as a row of its label.
