@@ -101,6 +101,13 @@ def _own_log() -> Iterator[None]:
             root.removeHandler(handler)
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Refuse a test that leaves several threads: waiting in loops, they slow all later tests."""
+    yield
+    assert torch.get_num_threads() == 1
+
+
 @pytest.fixture(scope="session")
 def gpt2() -> LM:
     """Return a tiny GPT-2."""

@@ -291,12 +291,15 @@ def test_cores_label_in_the_autocast_of_the_caller(base: str) -> None:
 def test_an_error_of_one_core_ends_the_labelling(
     base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    classifier = made(base)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    classifier, threads = made(base), torch.get_num_threads()
+    torch.set_num_threads(2)
 
     def fail(*_: Any, **__: Any) -> Any:
         raise TilthError("a batch went wrong")
 
     monkeypatch.setattr("tilth.models.predict.share_weights", lambda _: fail)
-    with pytest.raises(TilthError, match="a batch went wrong"):
-        probabilities(classifier, texts(40), precision="float32", batch_tokens=32)
+    try:
+        with pytest.raises(TilthError, match="a batch went wrong"):
+            probabilities(classifier, texts(40), precision="float32", batch_tokens=32)
+    finally:
+        torch.set_num_threads(threads)
