@@ -185,8 +185,9 @@ def search_in(
     speeds: Any = SimpleNamespace(seconds=lambda *_: 10.0)
     trainer: Any = FakeTrainer(task, chances, stop=stop)
     search = Search(
-        run, ARMS, folds, trainer, speeds, how, lambda arm: kept.append(arm.name), quiet=True
-    )
+        run, ARMS, folds, rung_bounds(len(folds), how.folds), trainer, speeds, how,
+        lambda arm: kept.append(arm.name), quiet=True,
+    )  # fmt: skip
     return search, run, kept
 
 
@@ -1276,6 +1277,19 @@ def test_the_plan_takes_the_quick_base_for_a_short_budget(
     assert asked == [base, base, "starter-small"]
     assert long.seconds > short.seconds > short.least
     assert [name for name, *_ in long.rungs] == [f"search round {number}" for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(("budget", "bounds"), [("20m", [2, 5, 10]), ("3m", [1, 2, 5, 10])])
+def test_a_first_round_that_is_too_long_on_two_folds_has_one(
+    place: Path, budget: str, bounds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilth.workflows.grow.plan.measure_speed", lambda *_: (40.0, 400.0))
+    sources = GrowSources(str(place / "train.jsonl"), (str(place / "raw.txt"),))
+    found = growing.plan(sources, Growth(budget=budget, paraphrase=False), device="cpu")
+    assert found.bounds == bounds
+    assert len(found.rungs) == len(bounds)
+    (_, ways, trainings, _), *_ = found.rungs
+    assert trainings == bounds[0] * ways
 
 
 def test_dear_sources_are_left_out(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from tilth.workflows.grow import grow as growing
 from tilth.workflows.grow.arms import Arm, Teacher
 from tilth.workflows.grow.encoder_trainer import EncoderSpeeds, EncoderTrainer, fit
 from tilth.workflows.grow.pair_sources import PairSources, cosines_of, training_rows
-from tilth.workflows.grow.search import SURE, Search
+from tilth.workflows.grow.search import SURE, Search, rung_bounds
 from tilth.workflows.grow.settings import SIMILARITY, GrowSources, Growth
 from tilth.workflows.grow.similarity import (
     AS_IT_IS,
@@ -138,8 +138,8 @@ def search_in(
     kept: list[str] = []
     speeds: Any = SimpleNamespace(seconds=lambda *_: 10.0)
     search = SimilaritySearch(
-        run, ARMS, folds, FakeTrainer(task, noise), speeds, how,
-        lambda arm: kept.append(arm.name), quiet=True,
+        run, ARMS, folds, rung_bounds(len(folds), how.folds), FakeTrainer(task, noise), speeds,
+        how, lambda arm: kept.append(arm.name), quiet=True,
     )  # fmt: skip
     return search, run, kept
 

@@ -209,7 +209,7 @@ def make_encoder_plan(
         why += f"; {count:,} raw sentences a training"
     return Plan(
         base, why, how, kept, dropped,
-        [(arm.name, how.seconds(arm, task, sources)) for arm in usable], rungs, least,
+        [(arm.name, how.seconds(arm, task, sources)) for arm in usable], bounds, rungs, least,
     )  # fmt: skip
 
 

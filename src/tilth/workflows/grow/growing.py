@@ -75,7 +75,7 @@ class Given:
 
     @property
     def bounds(self) -> list[int]:
-        """The number of folds after each rung."""
+        """The number of folds after each rung, where the budget is long enough."""
         return rung_bounds(len(self.folds), self.settings.folds)
 
 
@@ -149,8 +149,8 @@ class Growing(ABC):
     def search(self) -> Search:
         """The search of this run."""
         return self.search_class(
-            self.run, self.arms, self.folds, self.trainer, self.plan.speeds, self.settings,
-            self.keep, dropped=(*self.plan.dropped, *self.failed),
+            self.run, self.arms, self.folds, self.plan.bounds, self.trainer, self.plan.speeds,
+            self.settings, self.keep, dropped=(*self.plan.dropped, *self.failed),
         )  # fmt: skip
 
     def _warn_dropped(self) -> None:

@@ -41,6 +41,7 @@ class Plan:
         base: the model that is fine-tuned, and `why`.
         sources: seconds that each source's texts take to make.
         dropped: sources that would take too much of the budget.
+        bounds: number of folds after each rung.
         rungs: name, arms, trainings and seconds of each rung, if the budget allows it.
         least: seconds of the shortest search that leaves a model.
     """
@@ -51,6 +52,7 @@ class Plan:
     sources: Mapping[str, float]
     dropped: Sequence[str]
     arms: Sequence[tuple[str, float]]
+    bounds: Sequence[int]
     rungs: Sequence[tuple[str, int, int, float]]
     least: float
 
@@ -61,12 +63,16 @@ class Plan:
 
 
 def make_plan(
-    task: GrowTask, sources: Sources, arms: Sequence[Arm], rungs: Sequence[int], encoder: str | None
-) -> Plan:
+    task: GrowTask, sources: Sources, arms: Sequence[Arm], bounds: Sequence[int],
+    encoder: str | None,
+) -> Plan:  # fmt: skip
     """Measure the speed of each base that may be taken, and plan a search with one of them.
 
+    Where the budget is too short for all simple arms on the folds of the first rung, another one of
+    a single fold comes before it.
+
     Args:
-        rungs: number of folds after each rung.
+        bounds: number of folds after each rung.
         encoder: of the ways that put a regression on embeddings; None: the base is none.
     """
     settings = sources.settings
@@ -90,16 +96,22 @@ def make_plan(
         saved = [arm for arm in usable if arm.is_saved and arm.name != SETFIT]
         if not saved:
             raise InputError(_nothing_left(made, settings))
-        least = sum(kept.values()) + min(map(cost, saved)) * (1 + bool(rungs))
+        least = sum(kept.values()) + min(map(cost, saved)) * (1 + bool(bounds))
+        simple = sum(cost(arm) for arm in usable if arm.is_simple)
+        few = max(bounds[:1], default=1)
+        # Once more for the kept model, which may be the average of two of them.
+        is_long = sum(kept.values()) + (few + 1) * simple > settings.seconds
+        used = [1, *bounds] if few > 1 and is_long else bounds
         return Plan(
-            base, why, speeds, kept, dropped, [(arm.name, cost(arm)) for arm in usable],
-            rungs_of(usable, rungs, cost), least,
+            base, why, speeds, kept, dropped, [(arm.name, cost(arm)) for arm in usable], used,
+            rungs_of(usable, used, cost), least,
         )  # fmt: skip
 
     if settings.base is not None:
         return plan(usual, "as asked")
     slow = plan(usual, "the budget is long enough for it")
-    first_half = sum(rung[-1] for rung in slow.rungs[:2]) + slow.least
+    half = 2 + len(slow.bounds) - len(bounds)  # rungs in which each row is measured once
+    first_half = sum(rung[-1] for rung in slow.rungs[:half]) + slow.least
     if first_half <= settings.seconds:
         return slow
     return plan(

@@ -77,6 +77,7 @@ class Search:
     what was decided after each rung, so that a resumed search takes the same turns.
 
     Attributes:
+        bounds: number of folds after each rung.
         keep: called with the best arm after each rung.
         spent_before: seconds of what is no trial.
         dropped: sources that take too long to make.
@@ -85,6 +86,7 @@ class Search:
     run: Run
     arms: Sequence[Arm]
     folds: Sequence[Fold]
+    bounds: Sequence[int]
     trainer: Trains
     speeds: Costs
     settings: Growth
@@ -100,11 +102,6 @@ class Search:
             self._read(index)
         if _TEACHER in self.run.resolved:
             self._teach()
-
-    @property
-    def bounds(self) -> list[int]:
-        """Return the number of folds after each rung."""
-        return rung_bounds(len(self.folds), self.settings.folds)
 
     @property
     def usable(self) -> list[Arm]:
