@@ -254,9 +254,10 @@ def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
                 trainer.train(resume_from_checkpoint=str(last) if last else None)
     except torch.OutOfMemoryError as error:
         raise TilthError(too_large) from error
-    # Without a measure the last weights are kept.
+    # Without a measure the last weights are kept, which a training has at its end.
     step = trainer.state.best_global_step or trainer.state.global_step
-    if not rank() and checkpoint(folder, step).is_dir():
+    is_loaded = trainer.state is not state and step == trainer.state.global_step
+    if not rank() and not is_loaded and checkpoint(folder, step).is_dir():
         trainer._load_from_checkpoint(str(checkpoint(folder, step)))
     return list(trainer.state.log_history)
 
