@@ -108,7 +108,10 @@ def test_a_tagger_is_measured_against_another(places: dict[str, Path], tmp_path:
     assert set(scores["against"]["difference"]) == {"f1", "precision", "recall", "accuracy"}
     assert read_json(tmp_path / "run" / "results.json") == scores
     shown = tilth(*asked, "--wrong", 2)
-    assert "missed" in shown.stdout
+    (head,) = (line for line in shown.stdout.splitlines() if "probability" in line)
+    assert [word.strip(" │┃") for word in head.split("┃") if word] == [
+        "text", "right", "answered", "probability"
+    ]  # fmt: skip
     assert "LOC" in shown.stdout
 
 

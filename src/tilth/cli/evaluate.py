@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tilth.workflows.evaluate_classifier import Evaluated
 
 SHOWN_CLASSES = 30
+_WRONG = ("text", "right", "answered")  # columns of wrong rows, before the probability
 _SUMMED = ("score", "rows")  # of a GLUE task, beside its metrics
 
 Measured = Literal["classify", "tag"]
@@ -83,20 +84,24 @@ def _show(
     if len(by_class) > len(worst):
         say(f"{len(worst)} of {len(by_class)} are shown, the lowest F1: --json has all")
     if tested.wrong:
-        _print_wrong(measured, tested.wrong)
+        rows = [
+            (*(row[key] for key in _WRONG), f"{row['probability']:.2f}") for row in tested.wrong
+        ]
+        print_table("Most confidently wrong", (*_WRONG, "probability"), rows, texts=3)
     say(f"calibration error {scores['calibration']['error']:.3f}: how far probabilities are off")
     if out is not None:
         say(f"results: {out / 'results.json'}")
 
 
 def _print_figures(model: str, tested: Evaluated) -> None:
+    from tilth.report.systems import figure_cell
     from tilth.workflows.evaluate_classifier import NAMES
 
     scores = tested.scores
     measured = f"x 100, {scores['n']:,} rows"
     against = scores.get("against")
     if against is None:
-        lines = [[NAMES[name], *_ends(scores[name])] for name in tested.figures]
+        lines = [[NAMES[name], *figure_cell(scores[name])] for name in tested.figures]
         print_table(model, ["", measured, "95% interval"], lines)
         return
     # Intervals go under figures and names above the table, to fit narrow terminals.
@@ -104,48 +109,17 @@ def _print_figures(model: str, tested: Evaluated) -> None:
     for name in tested.figures:
         difference = against["difference"][name]
         ends = (scores[name], against["scores"][name], difference)
-        cells = ["\n".join(_ends(one, sign)) for one, sign in zip(ends, ("", "", "+"), strict=True)]
+        cells = map("\n".join, map(figure_cell, ends, ("", "", "+")))
         lines.append([NAMES[name], *cells, _p(difference["p"])])
     title = f"first: {model}\nsecond: {against['name']}\n{measured}, 95% intervals"
     print_table(title, ["", "first", "second", "first less second", "p"], lines)
 
 
-def _print_wrong(measured: str, wrong: list[dict[str, Any]]) -> None:
-    if measured == "classify":
-        rows = [
-            ("\n".join(row["texts"]), _names(row["gold"]), _names(row["predicted"]),
-             f"{row['probability']:.2f}")
-            for row in wrong
-        ]  # fmt: skip
-        head: tuple[str, ...] = ("text", "right", "answered", "probability")
-    else:
-        rows = [
-            (row["text"], "\n".join(row["missed"]), "\n".join(row["invented"]),
-             f"{row['probability']:.2f}")
-            for row in wrong
-        ]  # fmt: skip
-        head = ("text", "missed", "invented", "probability")
-    print_table("Most confidently wrong", head, rows, texts=3)
-
-
-def _names(answer: str | list[str]) -> str:
-    return answer if isinstance(answer, str) else ", ".join(answer) or "none"
-
-
 def _class_line(name: str, found: dict[str, Any]) -> tuple[str, ...]:
-    figures = (_figure(found[key]) for key in ("precision", "recall", "f1"))
+    from tilth.report.html import number
+
+    figures = (number(found[key], 1) for key in ("precision", "recall", "f1"))
     return name, *figures, f"{found['n']:,}", f"{found['predicted']:,}"
-
-
-def _ends(found: dict[str, Any], sign: str = "") -> list[str]:
-    """Return a figure and its interval."""
-    if found["low"] is None:
-        return [_figure(found["value"], sign), ""]
-    return [_figure(found["value"], sign), f"{found['low']:{sign}.1f} to {found['high']:{sign}.1f}"]
-
-
-def _figure(value: float | None, sign: str = "") -> str:
-    return "undefined" if value is None else f"{value:{sign}.1f}"
 
 
 def _p(value: float | None) -> str:
@@ -262,9 +236,10 @@ def sts(
 
 
 def _line(name: str, score: dict[str, Any]) -> tuple[str, ...]:
-    interval = "" if score["low"] is None else f"{score['low']:.1f} to {score['high']:.1f}"
+    from tilth.report.systems import interval
+
     pairs = f"{score['n']:,}" if "n" in score else _count(len(score["sets"]))
-    return name, f"{score['spearman']:.1f}", interval, f"{score['pearson']:.1f}", pairs
+    return name, f"{score['spearman']:.1f}", interval(score), f"{score['pearson']:.1f}", pairs
 
 
 def _count(sets: int) -> str:

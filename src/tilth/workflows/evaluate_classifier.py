@@ -58,7 +58,7 @@ class Evaluated:
     Attributes:
         scores: of `classify_scores` or `tag_scores`; with a second model, `against` holds its
             name, its scores, and the first model's lead over it (difference).
-        wrong: the most confidently wrong rows.
+        wrong: the most confidently wrong rows: text, right, answered, probability.
     """
 
     scores: dict[str, Any]
@@ -136,7 +136,7 @@ def evaluate_to_run(
             }
         if run is not None:
             run.write_file(RESULTS, json.dumps(scores, indent=2) + "\n")
-    return Evaluated(scores, scoring.wrong(settings.wrong))
+    return Evaluated(scores, [scoring.shown(row) for row in scoring.wrong(settings.wrong)])
 
 
 def warn_of_training_rows(name: str, data: str, examples: Examples) -> None:
