@@ -200,9 +200,15 @@ def test_a_base_is_trained_measured_and_reported(
     assert results["teacher"]["test"] == measure(teacher, test, bootstrap=50, seed=4)
     assert results["teacher"]["validation"]["n"] == results["validation"]
     assert f"{results['kept']:,} sentences added" in (run / "report.html").read_text()
-    lines = teacher_lines(results)
-    assert {line[0] for line in lines} == {"test", "validation"}
-    assert ("F1" if kind == "tags" else "accuracy") in {line[2] for line in lines}
+    assert [line[::2][:2] for line in teacher_lines(results)] == [
+        (name, figure)
+        for name in ("test", "validation")
+        for figure in {
+            "class": ["accuracy", "macro F1"],
+            "multi": ["macro F1", "micro F1", "all labels right"],
+            "tags": ["span F1", "precision", "recall"],
+        }[kind]
+    ]
 
 
 def test_in_python_it_is_a_data_set(bank: Bank, teachers: dict[str, str], tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from tilth.models.names import CLASSIFIER
 from tilth.models.trainer import settings_of
 from tilth.report.augment import write_augment_report
 from tilth.report.run_reader import refuse_edited
-from tilth.report.systems import interval
+from tilth.report.systems import figure_cell, figures_of
 from tilth.runs import RESULTS, Progress, Run, read_results, refuse_inside
 from tilth.runs.cluster import Cluster
 from tilth.selftrain.dataset import DATASET, AugmentedSet, blend_labels, is_written, write_set
@@ -58,7 +58,6 @@ TEACHER, HITS, LABELS = "teacher", "hits", "labels"
 # Below this retrieved sentences gained nothing in trials: a teacher of 52 gave +0.2 (-3.0 to +3.4).
 # Teachers of 73 and more gave two to six points (docs/results.md).
 _POOR_TEACHER, _FEWEST_ROWS = 60.0, 50
-FIGURES = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1", "f1": "F1"}
 
 
 def augment(
@@ -310,11 +309,11 @@ def teacher_warning(results: Mapping[str, Any]) -> str | None:
     for name in ("test", "validation"):
         scores = results["teacher"].get(name)
         if scores is not None and scores["n"] >= _FEWEST_ROWS:
-            key = "f1" if "f1" in scores else "accuracy"
+            key, figure = ("f1", "F1") if "f1" in scores else ("accuracy", "accuracy")
             value = scores[key]["value"]
             if value is not None and value < _POOR_TEACHER:
                 return (
-                    f"the teacher's {FIGURES[key]} on the {name} rows is {value:.0f}: so many of "
+                    f"the teacher's {figure} on the {name} rows is {value:.0f}: so many of "
                     "its labels are wrong that a student hardly gains; first give more labelled "
                     "rows, or a larger --teacher"
                 )
@@ -324,11 +323,8 @@ def teacher_warning(results: Mapping[str, Any]) -> str | None:
 
 def teacher_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return a teacher's scores to print: set, rows, figure, its value and 95% interval."""
-    lines: list[tuple[str, ...]] = []
-    for name, scores in results["teacher"].items():
-        for key, figure in FIGURES.items():
-            if key in scores and not (key == "accuracy" and "f1" in scores):
-                one = scores[key]
-                value = "" if one["value"] is None else f"{one['value']:.1f}"
-                lines.append((name, f"{scores['n']:,}", figure, value, interval(one)))
-    return lines
+    return [
+        (name, f"{scores['n']:,}", figure, *figure_cell(scores[key]))
+        for name, scores in results["teacher"].items()
+        for key, figure in figures_of(scores).items()
+    ]
