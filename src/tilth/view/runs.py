@@ -23,6 +23,7 @@ from tilth.data.temp_arrow import process_folder
 from tilth.errors import TilthError
 from tilth.report.run_reader import part_files
 from tilth.runs import RESULTS, read_run_json
+from tilth.runs.out_folder import LOCK
 
 DATA_SET = "data set"
 FINISHED, RUNNING, STOPPED, DAMAGED = "finished", "running", "stopped", "damaged"
@@ -31,7 +32,6 @@ _ROWS_IN_PARTS = ("generate", "paraphrase")
 _SKIPPED = {"parts", "shards", "data", "dropped", "model", "checkpoints"}
 _LAST = (RESULTS, "bank.json")
 _LABELLING = ("ForSequenceClassification", "ForTokenClassification")
-_LOCK = ".tilth-lock"
 _HOLDER = re.compile(r"process (\d+) on (.+)")
 _DEEPEST, _MOST_FOLDERS = 6, 20_000
 _SECONDS_KEPT = 2.0
@@ -183,7 +183,7 @@ def _is_locked(folder: Path) -> bool:
     The lock itself is not tried: a run that starts at that moment would be refused.
     """
     try:
-        text = (folder / _LOCK).read_text(errors="replace")
+        text = (folder / LOCK).read_text(errors="replace")
     except OSError:
         return False
     match = _HOLDER.match(text)
