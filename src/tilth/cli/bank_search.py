@@ -51,8 +51,7 @@ def search(
     if settings.index and cluster.on is not None:
         raise InputError("an index is searched in this process: leave --on or --index out")
     from tilth.workflows.open_bank import open_named
-    from tilth.workflows.search_bank import search as find
-    from tilth.workflows.search_bank import search_to_run as find_all
+    from tilth.workflows.search_bank import BankSearch, search_to_run
 
     opened = open_named(bank, encoder=encoder, device=common.device)
     if settings.k is None:
@@ -60,14 +59,14 @@ def search(
     if out is not None:
         from tilth.report.run_reader import refuse_edited
 
-        found = find_all(
+        found = search_to_run(
             opened, queries, settings, out, threads=threads, cluster=cluster,
             overwrite=common.overwrite, say=say,
         )  # fmt: skip
         with refuse_edited(out):
             _print_kept(found, out, json=common.json)
         return
-    searched = find(opened, queries, settings, threads=threads, cluster=cluster, say=say)
+    searched = BankSearch(opened, queries, settings).run(threads, cluster, say)
     if common.json:
         print_json({"bank": str(bank), "encoder": opened.manifest.encoder, **searched.to_dict()})
     elif sys.stdout.isatty():

@@ -83,19 +83,6 @@ class SearchResults:
         return {"removed": self.hits.removed, "queries": queries}
 
 
-def search(
-    bank: Bank,
-    source: QuerySource,
-    settings: SearchSettings,
-    *,
-    threads: int | None = None,
-    cluster: Cluster | None = None,
-    say: Callable[[str], None] = lambda _: None,
-) -> SearchResults:
-    """Search a bank; `say` is called before a search that takes long."""
-    return _Search(bank, source, settings).run(threads, cluster, say)
-
-
 def search_to_run(
     bank: Bank,
     source: QuerySource,
@@ -120,7 +107,7 @@ def search_to_run(
     if Path(os.path.realpath(bank.path)) in Path(os.path.realpath(out)).parents:
         raise InputError(f"{out}: lies in the bank's own folder: choose another --out")
     refuse_inside(out, str(bank.path), source.queries, source.task, *settings.without)
-    job = _Search(bank, source, settings)
+    job = BankSearch(bank, source, settings)
     run = Run.open(
         out,
         command="bank search",
@@ -174,7 +161,7 @@ def _sentences(source: str) -> list[str]:
     ]
 
 
-class _Search:
+class BankSearch:
     """One search: reads the queries and the sentences to exclude, then searches."""
 
     def __init__(self, bank: Bank, source: QuerySource, settings: SearchSettings) -> None:
@@ -194,6 +181,7 @@ class _Search:
         self.excluded = {name: _sentences(name) for name in settings.without}
 
     def fingerprints(self) -> dict[str, str]:
+        """Return hashes of the bank, the queries, the sentences to exclude and the index."""
         manifest, queries = self.bank.manifest, self.queries
         if isinstance(queries, Examples):
             labels = queries.labels.values if queries.labels is not None else None
@@ -210,6 +198,7 @@ class _Search:
     def run(
         self, threads: int | None, cluster: Cluster | None, say: Callable[[str], None]
     ) -> SearchResults:
+        """Search the bank; `say` is called before a search that takes long."""
         queries: list[str] | Queries
         if isinstance(self.queries, Examples):
             queries = self._task_queries(self.queries)
