@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tilth.generation.estimate import duration_words
@@ -17,8 +18,7 @@ _FOREIGN = 0.5  # of raw sentences, from which on their language is warned of
 
 def shown(found: Interval) -> str:
     """Return a gain with its interval."""
-    ends = "" if found.low is None else f" ({found.low:+.1f} to {found.high:+.1f})"
-    return f"{found.value:+.1f}{ends}"
+    return figure_words(asdict(found), "+")
 
 
 def _least_gain(search: Search, best: Arm, over: Sequence[Arm]) -> tuple[str, Interval] | None:
