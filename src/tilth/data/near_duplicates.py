@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.data.hashing import random_keys
-from tilth.data.normalize import bytes_of, normalize_texts
+from tilth.data.normalize import SPACELESS, bytes_of, normalize_texts
 from tilth.object_code import Compiled
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ _FACTORS = random_keys(0, "min hash factor", np.arange(BANDS * _ROWS, dtype=np.u
     1
 )
 _ADDENDS = random_keys(0, "min hash addend", np.arange(BANDS * _ROWS, dtype=np.uint64))
-# Scripts written without spaces: every character counts as a word.
-_SPACELESS = r"([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}])"
-_SPACELESS_BYTE = 0xE0  # first byte of their characters in UTF-8, at least
+_SPACELESS_BYTE = 0xE0  # first byte in UTF-8 of the characters of SPACELESS, at least
 _PAIRS_AT_ONCE = 1 << 17
 # Columns of the sparse matrix of shingles; two of them side by side fit into 63 bits.
 _SHINGLE_BITS = 60
@@ -68,13 +66,13 @@ def hash_words(texts: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
 
 
 def _spaced(texts: pa.Array) -> pa.Array:
-    """Put spaces around the characters of scripts that are written without spaces."""
+    """Put spaces around the characters of SPACELESS: each counts as a word."""
     data = texts.buffers()[2]
     if data is None or np.frombuffer(data, np.uint8).max(initial=0) < _SPACELESS_BYTE:
         return texts
-    if not pc.any(pc.match_substring_regex(texts, _SPACELESS)).as_py():
+    if not pc.any(pc.match_substring_regex(texts, SPACELESS)).as_py():
         return texts
-    return pc.utf8_trim(pc.replace_substring_regex(texts, _SPACELESS, r" \1 "), " ")
+    return pc.utf8_trim(pc.replace_substring_regex(texts, SPACELESS, r" \0 "), " ")
 
 
 def hash_shingles(texts: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from tilth.data.hashing import text_hashes
 from tilth.object_code import Compiled
 
+# A character of a script that is written without spaces, for Arrow's regular expressions.
+SPACELESS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+
 
 class _PunctuationToSpace(dict[int, int]):
     """Translates the code points of punctuation to a space."""

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tilth.data.normalize import SPACELESS
+
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-# Scripts written without spaces: every character counts as a word.
-_SPACELESS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _BETWEEN = r"[\s\p{Z}\p{P}]+"
 
 
@@ -28,8 +28,8 @@ def plain(texts: pa.Array) -> pa.Array:
     lower = pc.utf8_lower(pc.fill_null(texts, ""))
     joined = pc.replace_substring(pc.replace_substring(lower, "'", ""), "\u2019", "")
     spaced = pc.replace_substring_regex(joined, _BETWEEN, " ")
-    if pc.any(pc.match_substring_regex(spaced, _SPACELESS)).as_py():
-        apart = pc.replace_substring_regex(spaced, f"({_SPACELESS})", r" \1 ")
+    if pc.any(pc.match_substring_regex(spaced, SPACELESS)).as_py():
+        apart = pc.replace_substring_regex(spaced, SPACELESS, r" \0 ")
         spaced = pc.replace_substring_regex(apart, r"\s+", " ")
     trimmed = pc.utf8_trim_whitespace(spaced)
     return pc.if_else(pc.equal(trimmed, ""), pc.utf8_trim_whitespace(lower), trimmed)

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-# Characters of scripts without spaces stand alone.
-_ALONE = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+from tilth.data.normalize import SPACELESS
+
 _BETWEEN = r"[\pP\pS\pZ\pC]+"  # words: punctuation, symbols, spaces, controls
 _LAST = chr(0x10FFFF)  # comes after all characters of words
 
@@ -118,7 +118,7 @@ class WordIndex:
 def words_of(texts: pa.Array) -> pa.Array:
     """Return the words of each text in lower case, some of them empty."""
     lowered = pc.utf8_lower(texts)
-    apart = pc.replace_substring_regex(lowered, f"({_ALONE})", r" \1 ")
+    apart = pc.replace_substring_regex(lowered, SPACELESS, r" \0 ")
     return pc.split_pattern(pc.replace_substring_regex(apart, _BETWEEN, " "), " ")
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tilth.bank.settings import LANGUAGES, Rules
 from tilth.data.near_duplicates import hash_words
-from tilth.data.normalize import bytes_of, normalize_texts
+from tilth.data.normalize import SPACELESS, bytes_of, normalize_texts
 from tilth.object_code import Compiled
 
 _odd_lines = Compiled("tilth.data.text_kernels", "odd_lines")
@@ -44,7 +44,6 @@ _NFC_MAY_CHANGE = re.compile(
 )
 # Looked for only where one of these characters stands.
 _MARKUP_SIGNS = b"<>[]{}|=\\_"
-_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _MARKUP = "|".join(
     (
         r"</?[A-Za-z][A-Za-z0-9]*(?:\s[^<>]*)?/?>|<!--",  # HTML
@@ -142,7 +141,7 @@ def _few_words(texts: pa.Array, least: int) -> NDArray[np.bool_]:
     """Tell which texts have too few words; two letters of scripts without spaces are a word."""
     words = pc.count_substring(texts, " ").to_numpy(zero_copy_only=False) + 1
     suspects = np.flatnonzero(words < least)
-    letters = pc.count_substring_regex(texts.take(pa.array(suspects)), _UNSPACED)
+    letters = pc.count_substring_regex(texts.take(pa.array(suspects)), SPACELESS)
     words[suspects] += letters.to_numpy(zero_copy_only=False) // 2
     few: NDArray[np.bool_] = words < least
     return few
