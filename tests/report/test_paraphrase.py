@@ -13,7 +13,7 @@ from tilth.errors import InputError
 from tilth.paraphrase.tags import Cell
 from tilth.report import write_report
 from tilth.report.paraphrase import asked_plane, write_rewrite_report
-from tilth.report.rewrites import SHOWN_EXAMPLES, read_rewrites, rewrite_summary
+from tilth.report.rewrites import SHOWN_EXAMPLES, read_rewrites
 from tilth.runs import Run
 
 SETTINGS = {
@@ -90,7 +90,7 @@ def page_of(folder: Path) -> Page:
 
 
 def test_figures_are_those_of_the_rows(tmp_path: Path) -> None:
-    found = rewrite_summary(write_run(tmp_path, ROWS))
+    found = read_rewrites(write_run(tmp_path, ROWS)).summary
     assert (found.rows, found.asked_rewrites, found.kept) == (9, 9, 6)
     assert found.dropped == {"no rewrite found": 2, "no text": 1}
     assert (found.pairs, found.short) == (6, 1)
@@ -106,7 +106,7 @@ def test_figures_are_those_of_the_rows(tmp_path: Path) -> None:
 
 
 def test_figures_as_a_table_and_as_json(tmp_path: Path) -> None:
-    found = rewrite_summary(write_run(tmp_path, ROWS))
+    found = read_rewrites(write_run(tmp_path, ROWS)).summary
     lines = {name: (asked, obtained) for name, asked, obtained in found.lines()}
     assert lines["rows rewritten"] == ("9", "6")
     assert lines["dropped: no rewrite found"] == ("", "2")
@@ -189,7 +189,7 @@ def test_page_shows_what_it_promises(tmp_path: Path) -> None:
 
 def test_all_rows_dropped(tmp_path: Path) -> None:
     folder = write_run(tmp_path, [dropped(0, "Oh", "empty"), dropped(1, "Ah", "too long")])
-    found = rewrite_summary(folder)
+    found = read_rewrites(folder).summary
     assert (found.kept, found.meaning, found.inside, found.tries) == (0, None, None, None)
     assert ["meaning, mean", "95 (95 to 100)", "\u2013"] in found.lines()
     page = page_of(folder)
@@ -254,7 +254,7 @@ def test_report_command_writes_this_page(tmp_path: Path) -> None:
     assert write_report(folder) == folder / "report.html"
     (folder / "report.html").unlink()
     done = tilth("report", folder, "--json")
-    assert json.loads(done.stdout) == rewrite_summary(folder).to_dict()
+    assert json.loads(done.stdout) == read_rewrites(folder).summary.to_dict()
     assert "report of rewrites" in (folder / "report.html").read_text(encoding="utf-8")
     done = tilth("report", folder)
     assert "inside the asked cell" in done.stdout
@@ -262,9 +262,9 @@ def test_report_command_writes_this_page(tmp_path: Path) -> None:
 
 def test_what_is_no_rewrite_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no run.json"):
-        rewrite_summary(tmp_path)
+        read_rewrites(tmp_path)
     with pytest.raises(InputError, match="no rows to report"):
-        rewrite_summary(write_run(tmp_path / "empty", [], parts=1))
+        read_rewrites(write_run(tmp_path / "empty", [], parts=1))
     Run.open(tmp_path / "other", command="paraphrase corpus", settings={}, fingerprints={}, parts=1)
     with pytest.raises(InputError, match="holds a run of `tilth paraphrase corpus`"):
         write_rewrite_report(tmp_path / "other")

@@ -12,15 +12,19 @@ import pytest
 
 from tests.tiny import salads
 from tests.view.pages import pairs, write_run
-from tilth.view.runs import RunList, row_files
+from tilth.view.runs import RunList
 from tilth.view.store import DROPPED, KEPT, RowFilter, RowStore
 
 
-def opened(folder: Path) -> RowStore:
+def files_of(folder: Path) -> list[tuple[str, Path]]:
     entry = RunList(folder).entry(".")
     assert entry is not None
+    return entry.row_files
+
+
+def opened(folder: Path) -> RowStore:
     store = RowStore()
-    store.refresh(row_files(entry))
+    store.refresh(files_of(folder))
     return store
 
 
@@ -117,14 +121,12 @@ def test_distributions_count_what_the_other_filters_pass(tmp_path: Path) -> None
 def test_rows_of_later_parts_are_added(tmp_path: Path) -> None:
     rows = pairs(40)
     folder = write_run(tmp_path / "run", rows, parts=4, done=2)
-    entry = RunList(folder).entry(".")
-    assert entry is not None
     store = RowStore()
-    store.refresh(row_files(entry))
+    store.refresh(files_of(folder))
     assert store.rows == 20
     assert store.select(RowFilter(words="number25")).tolist() == []
     write_run(folder, rows, parts=4)
-    store.refresh(row_files(entry))
+    store.refresh(files_of(folder))
     assert store.rows == 40
     assert store.select(RowFilter(words="number25")).tolist() == [25]
     assert store.fetch([25, 3])[0]["text"] == rows["text_b"][25]
@@ -208,9 +210,7 @@ def test_a_full_disk_is_said_and_nothing_is_added_after_it(
     assert store.rows == 0
     assert "No space left" in store.notices[0]
     write_run(folder, pairs(40), parts=4)
-    entry = RunList(folder).entry(".")
-    assert entry is not None
-    store.refresh(row_files(entry))
+    store.refresh(files_of(folder))
     assert store.rows == 0
 
 
@@ -221,9 +221,7 @@ def test_what_is_remembered_is_of_the_same_rows(tmp_path: Path) -> None:
     made = iter(range(9))
     assert [store.remembered("a", lambda: next(made)) for _ in range(2)] == [0, 0]
     write_run(folder, rows, parts=4)
-    entry = RunList(folder).entry(".")
-    assert entry is not None
-    store.refresh(row_files(entry))
+    store.refresh(files_of(folder))
     assert store.remembered("a", lambda: next(made)) == 1
     assert store.count(RowFilter(label="1")) == len(kept(rows, lambda row: row["label"] == "1"))
 

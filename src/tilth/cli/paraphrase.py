@@ -285,9 +285,9 @@ def rewrite(
 
 def print_rewrites(out: Path, *, as_json: bool) -> None:
     """Print what was asked of a run and what was obtained."""
-    from tilth.report.rewrites import rewrite_summary
+    from tilth.report.rewrites import read_rewrites
 
-    summary = rewrite_summary(out)
+    summary = read_rewrites(out).summary
     if as_json:
         print_json(summary.to_dict())
     else:

@@ -154,7 +154,7 @@ def add_rewrites(
     from tilth.paraphrase.settings import RewriteSettings
     from tilth.paraphrase.tags import asked_cell
     from tilth.recipes.paraphrase import PART
-    from tilth.report.rewrites import rewrite_summary
+    from tilth.report.rewrites import read_rewrites
 
     steer, check = SEARCHES[way.partition(", ")[0]]
     rows, uncounted = [{"text": text} for text in texts], []
@@ -166,7 +166,7 @@ def add_rewrites(
         end = way.replace(", ", " ").replace(" ", "-")
         folder = steps.at(f"rewrite-{meaning}-{wording}-{end}")
         run_paraphrase(rows, lambda: rewriter, asked, folder, quiet=steps.settings.quiet)
-        summary = rewrite_summary(folder)
+        summary = read_rewrites(folder).summary
         name = f"meaning {meaning}, wording {wording}, {way}"
         figure.add(name, _obtained(summary), summary.plane, cell=asked_cell(meaning, wording))
         uncounted.append(summary.short + sum(summary.dropped.values()))

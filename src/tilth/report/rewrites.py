@@ -170,11 +170,6 @@ class RewriteReport:
     notices: list[str]
 
 
-def rewrite_summary(folder: Path) -> RewriteSummary:
-    """Return the figures of a `tilth paraphrase` run, finished or not."""
-    return read_rewrites(folder).summary
-
-
 def read_rewrites(folder: Path, *, seed: int = 0) -> RewriteReport:
     """Read the parts of a run; `seed` chooses the sampled examples."""
     run = read_run(folder, "paraphrase")

@@ -62,7 +62,22 @@ class RunEntry:
     @cached_property
     def row_files(self) -> list[tuple[str, Path]]:
         """The Parquet files of the rows when the entry was made, each with its config."""
-        return row_files(self)
+        if self.copy is not None:
+            return [("", self.copy)]
+        if self.command in _ROWS_IN_PARTS:
+            return [("", file) for file in part_files(self.folder)]
+        folder = self.folder if self.command == DATA_SET else self.folder / "dataset"
+        try:
+            configs = folder_configs(folder) if folder.is_dir() else {}
+        except TilthError:
+            return []
+        many = sum(len(splits) for name, splits in configs.items() if name != "dropped") > 1
+        return [
+            (_config_name(name, split) if many else "", file)
+            for name, splits in configs.items()
+            for split, files in splits.items()
+            for file in files
+        ]
 
     @cached_property
     def is_bank(self) -> bool:
@@ -199,26 +214,6 @@ def _is_classifier(file: Path) -> bool:
         return any(str(kind).endswith(_LABELLING) for kind in kinds)
     except (OSError, ValueError, AttributeError, TypeError):
         return False
-
-
-def row_files(entry: RunEntry) -> list[tuple[str, Path]]:
-    """Return the Parquet files of an entry's rows, each with its config."""
-    if entry.copy is not None:
-        return [("", entry.copy)]
-    if entry.command in _ROWS_IN_PARTS:
-        return [("", file) for file in part_files(entry.folder)]
-    folder = entry.folder if entry.command == DATA_SET else entry.folder / "dataset"
-    try:
-        configs = folder_configs(folder) if folder.is_dir() else {}
-    except TilthError:
-        return []
-    many = sum(len(splits) for name, splits in configs.items() if name != "dropped") > 1
-    return [
-        (_config_name(name, split) if many else "", file)
-        for name, splits in configs.items()
-        for split, files in splits.items()
-        for file in files
-    ]
 
 
 def _config_name(config: str, split: str) -> str:
