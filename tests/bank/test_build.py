@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,11 @@ from tests.tiny.calls import stopped as stopped_at
 from tests.tiny.calls import watched
 from tilth.bank import Bank, Rules, build
 from tilth.bank.build import _are_small
-from tilth.bank.ingest import documents, exchange, shards, workers
+from tilth.bank.ingest import exchange, shards, workers
 from tilth.bank.ingest import parts as parts_module
 from tilth.bank.ingest.documents import find_sources
 from tilth.bank.ingest.workers import end_processes, in_processes
-from tilth.bank.manifest import MANIFEST, SHARDS, read_manifest, write_manifest
+from tilth.bank.manifest import MANIFEST, SHARDS, read_manifest
 from tilth.bank.settings import FORMATS
 from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError, TilthError
@@ -249,9 +249,6 @@ def test_a_source_that_is_there_is_passed_over(
     assert content(tmp_path / "bank") == before
     grown = add(tmp_path / "bank", [a, b])
     assert grown.manifest.documents == 1250
-    sampled = {**grown.manifest.sources, str(a): documents._sampled(a)}
-    write_manifest(grown.path, replace(grown.manifest, sources=sampled))  # of an earlier version
-    assert add(grown.path, [a]).manifest.documents == 1250
     make(tmp_path / "bank", [a])
     write_lines(a, [*TEXTS[:600], "The green bird sees no rain."])
     assert list(add(tmp_path / "bank", [a]))[-1] == "The green bird sees no rain."

@@ -3,14 +3,13 @@ import json
 import pickle
 import re
 import resource
-from hashlib import blake2b
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tilth.bank.ingest.documents import Block, RawSource, find_sources, is_known, read_blocks
+from tilth.bank.ingest.documents import Block, RawSource, find_sources, read_blocks
 from tilth.errors import InputError
 
 
@@ -94,19 +93,6 @@ def test_fingerprints_follow_name_and_content(tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text(changed)
         found.add(one(tmp_path / "a.txt").fingerprint)
     assert len({*found, same}) == 3
-
-
-def test_old_fingerprints_are_compared_by_their_samples(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("One.\n")
-    source = one(path)
-    # What earlier versions made: blake2b of "a.txt/5/" and of three samples of the same 5 bytes.
-    old = blake2b(b"a.txt/5/One.\ne.\nOne.\n", digest_size=8).hexdigest()
-    assert is_known(source, {old})
-    assert is_known(source, {"sha256:00", source.fingerprint})
-    assert not is_known(source, {"sha256:00", "00" * 8})
-    path.write_text("Two.\n")
-    assert not is_known(one(path), {old, source.fingerprint})
 
 
 def test_a_file_named_twice_is_refused(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tilth.bank.encoder import TextEncoder
 from tilth.bank.ingest.deduplicate import find_duplicates
-from tilth.bank.ingest.documents import RawSource, find_sources, is_known
+from tilth.bank.ingest.documents import RawSource, find_sources
 from tilth.bank.ingest.duplicate_steps import KeyFile
 from tilth.bank.ingest.parts import make_parts, make_stored_keys, part_path
 from tilth.bank.ingest.shards import make_shards, sample_vectors
@@ -123,7 +123,7 @@ def add_to_bank(
         pull(path)
         if job.resolve("job", lambda: manifest.jobs) == manifest.jobs:
             fingerprints = " ".join(manifest.sources.values()).split()
-            known = [source for source in found if is_known(source, fingerprints)]
+            known = [source for source in found if source.fingerprint in fingerprints]
             new = [source for source in found if source not in known]
             if known:
                 log.warning(
@@ -182,7 +182,7 @@ def _check_sources(path: Path, sources: Sequence[RawSource]) -> None:
             "`tilth bank add` adds sources, --overwrite builds anew, or choose another --out"
         )
     known = {name: marks.split() for name, marks in manifest.sources.items()}
-    changed = [item.name for item in sources if not is_known(item, known.get(item.name, ()))]
+    changed = [item.name for item in sources if item.fingerprint not in known.get(item.name, ())]
     if changed:
         raise RunMismatch(
             f"{path}: {some(changed)} changed since the bank was built: `tilth bank add` takes in "

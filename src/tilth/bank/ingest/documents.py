@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 MAX_LINE_BYTES = 16_000_000
 # Larger blocks take a fifth longer a sentence: a step's output no longer fits into the cache.
 BLOCK_BYTES = 4 << 20
-# Prefix of fingerprints of whole files. Those of banks of earlier versions are of samples.
-_WHOLE = "sha256:"
-_SAMPLE_BYTES = 1 << 16
 _READ_AT_ONCE = 1 << 22
 
 
@@ -119,18 +116,6 @@ def find_sources(
     return list(found.values())
 
 
-def is_known(source: RawSource, fingerprints: Collection[str]) -> bool:
-    """Tell whether a source's current fingerprint is known.
-
-    Fingerprints of earlier versions (no prefix) cover name, size and three samples of a file: they
-    miss an edit between the samples that keeps the size.
-    """
-    if source.fingerprint in fingerprints:
-        return True
-    whole = all(mark.startswith(_WHOLE) for mark in fingerprints)
-    return source.path is not None and not whole and _sampled(source.path) in fingerprints
-
-
 def read_blocks(source: RawSource, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     r"""Read a source in blocks, whose borders depend only on the source and the size.
 
@@ -169,20 +154,7 @@ def _fingerprint(path: Path, column: str | None, split: str) -> str:
     read = column, split if path.is_dir() else "train"  # a file has no splits
     if read != (None, "train"):
         hashed.update("{}/{}".format(*read).encode("utf-8", "surrogateescape"))
-    return _WHOLE + hashed.hexdigest()[:32]
-
-
-def _sampled(path: Path) -> str:
-    """Return the fingerprint that earlier versions gave a file or folder."""
-    hashed = blake2b(digest_size=8)
-    for file in _files(path):
-        with _readable(file), open(file, "rb") as content:
-            size = os.fstat(content.fileno()).st_size
-            hashed.update(f"{file.name}/{size}/".encode("utf-8", "surrogateescape"))
-            for place in (0, size // 2, max(size - _SAMPLE_BYTES, 0)):
-                content.seek(place)
-                hashed.update(content.read(_SAMPLE_BYTES))
-    return hashed.hexdigest()
+    return f"sha256:{hashed.hexdigest()[:32]}"
 
 
 def _files(path: Path) -> list[Path]:
