@@ -69,8 +69,10 @@ def test_steps_of_an_adaptation() -> None:
 
 def test_a_run_that_began_as_a_starter_has_its_rate(tmp_path: Path) -> None:
     def begun(name: str, base: str) -> None:
-        held: dict[str, object] = {"command": "train classifier", "settings": {"base": base},
-                                   "fingerprints": {}, "parts": 1, "resolved": {}}  # fmt: skip
+        held = {
+            "command": "train classifier", "settings": {"base": base}, "fingerprints": {},
+            "parts": 1, "resolved": {}, "versions": {}, "outputs": [],
+        }  # fmt: skip
         (tmp_path / name).mkdir(exist_ok=True)
         (tmp_path / name / "run.json").write_text(json.dumps(held))
 

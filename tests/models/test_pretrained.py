@@ -288,7 +288,8 @@ def test_a_hub_name_without_a_network_is_one_line(
 @pytest.mark.parametrize("kind", ["seq2seq", "encoder", "masked", "classifier", "base"])
 def test_the_run_of_a_training_is_its_model(copy: Callable[[str], Path], kind: str) -> None:
     run = copy(kind).parent
-    about = {"settings": {}, "fingerprints": {}, "parts": 0, "resolved": {}}
+    about = {"settings": {}, "fingerprints": {}, "parts": 0, "resolved": {}, "versions": {},
+             "outputs": []}  # fmt: skip
     (run / "run.json").write_text(json.dumps({"command": "curate", **about}))
     refused(kind, run, "run of `tilth curate` holds no trained model: name the run of a finished")
     for command in ("grow", "paraphrase train" if kind == "seq2seq" else "train classifier"):

@@ -83,15 +83,6 @@ def test_it_removes_what_the_run_made_and_nothing_else(old: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_run_that_does_not_list_what_it_made_is_taken_to_have_made_the_same(old: Path) -> None:
-    asked = read_json(old / "run.json")
-    del asked["outputs"]
-    (old / "run.json").write_text(json.dumps(asked))
-    assert is_whole(old, OLD)
-    finish(open_run(old, NEW, overwrite=True))
-    assert is_whole(old, NEW)
-
-
 @pytest.mark.parametrize(
     ("error", "made"),
     [

@@ -1,7 +1,6 @@
 """Parts, locks and resuming of a run."""
 
 import errno
-import json
 import os
 import re
 import resource
@@ -19,7 +18,7 @@ from tests.runs.runs import open_run, table
 from tests.tiny.calls import python
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY
-from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete, versions
+from tilth.runs import Progress, Run, RunLocked, RunMismatch, complete
 
 
 def test_parts_are_read_back_and_the_rest_is_missing(tmp_path: Path) -> None:
@@ -235,25 +234,6 @@ def test_a_part_of_any_columns_is_known_again(tmp_path: Path) -> None:
         assert run.done() == [0]
         assert run.read_part(0).to_pylist() == part.to_pylist()
         assert run.read_part(0).schema.metadata == {b"huggingface": b"{}"}
-
-
-def test_a_run_of_an_earlier_version_opens_and_goes_on(tmp_path: Path) -> None:
-    """It lists no outputs, and its parts do not say whose they are."""
-    asked = {
-        "command": "generate", "settings": {"decay": 100, "seed": 0},
-        "fingerprints": {"inputs": "abc", "model": "def"}, "parts": 4,
-        "versions": versions(), "created": "2026-01-01T00:00:00+00:00", "start": "0123456789abcdef",
-        "resolved": {"rows": 8},
-    }  # fmt: skip
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "run.json").write_text(json.dumps(asked))
-    pq.write_table(table(2), tmp_path / "parts" / "part-00002.parquet")
-    with open_run(tmp_path) as run:
-        assert run.missing() == [0, 1, 3]
-        assert run.resolve("rows", lambda: 256) == 8
-        complete(run, lambda index, _: table(index), [1] * 4, quiet=True)
-        assert [run.read_part(index) for index in range(4)] == [table(index) for index in range(4)]
-    assert open_run(tmp_path).missing() == []
 
 
 def test_what_is_no_damage_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,23 +39,6 @@ def test_every_difference_is_named(
     assert "\n" not in str(error.value)
 
 
-def test_the_model_of_a_run_of_an_earlier_version_may_be_the_same(tmp_path: Path) -> None:
-    other = {"fingerprints": {"inputs": "abc", "model": "x"}}
-    said = "begun by an earlier version, whose fingerprints of models were others"
-    open_run(tmp_path)
-    with pytest.raises(RunMismatch) as error:
-        open_run(tmp_path, **other)
-    assert said not in str(error.value)
-    file = tmp_path / "run.json"
-    run = read_json(file)
-    del run["whole_models"]
-    file.write_text(json.dumps(run))
-    with pytest.raises(RunMismatch, match=f"the model is not the same, or it is: .*{said}"):
-        open_run(tmp_path, **other)
-    with pytest.raises(RunMismatch, match="the inputs are not the same: --overwrite"):
-        open_run(tmp_path, fingerprints={"inputs": "x", "model": "def"})
-
-
 def test_other_versions_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     open_run(tmp_path)
     asked = read_json(tmp_path / "run.json")

@@ -138,7 +138,10 @@ def test_wrong_arguments_load_nothing_heavy(
     (tmp_path / "bank" / "bank.json").write_text(json.dumps(manifest))
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "empty").mkdir()
-    run = {"command": "generate", "settings": {}, "fingerprints": {}, "parts": 1, "resolved": {}}
+    run = {
+        "command": "generate", "settings": {}, "fingerprints": {}, "parts": 1, "resolved": {},
+        "versions": {}, "outputs": [],
+    }  # fmt: skip
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text(json.dumps(run))
     places = {

@@ -124,6 +124,7 @@ def write_run(
         "versions": {"tilth": "0.1.0", "torch": "2.9.0", "transformers": "5.23.0"},
         "created": "2026-11-21T09:00:00+00:00",
         "resolved": {},
+        "outputs": [],
     }
     (folder / "run.json").write_text(json.dumps(asked), encoding="utf-8")
     whole = table(rows) if rows else None

@@ -132,7 +132,7 @@ def row_keys(first: int, rows: int, seed: int) -> NDArray[np.uint64]:
 
 def settings_facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return name and value of a run's start, settings and versions."""
-    versions = ", ".join(f"{name} {v}" for name, v in (run.get("versions") or {}).items())
+    versions = ", ".join(f"{name} {v}" for name, v in run["versions"].items())
     begun = str(run.get("created", ""))
     return [("begun", begun), *_flat(run["settings"]), ("versions", versions)]
 

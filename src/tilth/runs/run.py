@@ -37,7 +37,6 @@ from tilth.runs.out_folder import (
 from tilth.runs.progress import Progress
 from tilth.runs.run_json import (
     COMPARED,
-    WHOLE,
     Json,
     RunMismatch,
     differences,
@@ -154,7 +153,6 @@ class Run:
     def _begin(self) -> None:
         self._asked |= {
             "versions": versions(),
-            WHOLE: True,
             "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "start": secrets.token_hex(8),  # tells apart runs begun within the same second
             "resolved": {},
@@ -171,7 +169,7 @@ class Run:
                 "anew, or choose another --out"
             )
         for name, now in versions().items():
-            then = found.get("versions", {}).get(name)
+            then = found["versions"].get(name)
             if then != now:
                 log.warning("%s was begun with %s %s, this is %s", self.path, name, then, now)
 
@@ -257,7 +255,7 @@ class Run:
             found = read_run_json(self.path)
         except TilthError:  # damaged: presumably of the same command
             found = self._asked
-        return list({**self._asked, **found}["outputs"])
+        return list(found["outputs"])
 
     def _has_output(self) -> bool:
         """Return whether anything was made; an empty folder, and a lock, are nothing."""
@@ -426,8 +424,6 @@ class Run:
         """Check that a part's footer is readable and that this run wrote the part there."""
         found = pq.read_metadata(self.part_path(index))
         about = (found.metadata or {}).get(_ABOUT)
-        if about is None and "outputs" not in self._asked:
-            return  # earlier versions left parts unmarked, and did not list outputs
         if about != self._about(index, found.schema.to_arrow_schema().names, found.num_rows):
             raise pa.ArrowInvalid("it is not what this run wrote there")
 

@@ -14,18 +14,11 @@ from tilth.files import check_input
 
 Json: TypeAlias = Any
 RESULTS = "results.json"
-# Runs begun when fingerprints of models were of a sample of their weights lack this in run.json.
-WHOLE = "whole_models"
 COMPARED = ("command", "settings", "fingerprints", "parts")
-_MODELS = ("model", "base", "encoder", "teacher", "forward", "backward", "scorer")
-_SAMPLED = (
-    ", or it is: the run was begun by an earlier version, whose fingerprints of models were others"
-)
 _TYPES: dict[str, type] = {
     "command": str, "settings": dict, "fingerprints": dict, "parts": int, "resolved": dict,
     "versions": dict, "outputs": list,
 }  # fmt: skip
-_DEFAULTS: dict[str, Json] = {"outputs": [], "versions": {}}  # of runs of earlier versions
 _DEPTH = 32  # tilth nests nothing deeper, and what is cannot be compared or written
 _PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
 
@@ -58,12 +51,12 @@ def _find_error(found: Json) -> str | None:
     if not isinstance(found, dict):
         return "no object"
     for name, kind in _TYPES.items():
-        value = found.get(name, _DEFAULTS.get(name))
+        value = found.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             return f"{name} is {_shorten(value)}"
     if found["parts"] < 0:
         return f"parts is {found['parts']}"
-    for name in found.get("outputs", ()):
+    for name in found["outputs"]:
         # Overwriting removes what is listed: a name may not lead out of the folder.
         if not isinstance(name, str) or name[:1] in ("", ".") or Path(name).name != name:
             return f"outputs holds {_shorten(name)}"
@@ -108,10 +101,8 @@ def differences(found: Mapping[str, Json], asked: Mapping[str, Json]) -> list[st
         if old.get(name) != new.get(name)
     ]
     old, new = found["fingerprints"], asked["fingerprints"]
-    sampled = "" if found.get(WHOLE) else _SAMPLED
     lines += [
         f"the {name} {'are' if name.endswith('s') else 'is'} not the same"
-        + (sampled if name in _MODELS else "")
         for name in dict.fromkeys((*old, *new))
         if old.get(name) != new.get(name)
     ]

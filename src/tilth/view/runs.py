@@ -186,7 +186,7 @@ def _run_entry(name: str, folder: Path) -> RunEntry:
     done = len(part_files(folder))
     # Jobs whose parts are removed write one of these last; others that write results do so too.
     last = any((folder / one).is_file() for one in _LAST)
-    whole = last or (done >= run["parts"] > 0 and RESULTS not in run.get("outputs", ()))
+    whole = last or (done >= run["parts"] > 0 and RESULTS not in run["outputs"])
     state = RUNNING if _is_locked(folder) else FINISHED if whole else STOPPED
     created = str(run.get("created", ""))
     return RunEntry(name, folder, str(run["command"]), state, done, run["parts"], created)
