@@ -19,11 +19,11 @@ from tilth.runs import Run
 SETTINGS = {
     "meaning": 95.0, "wording": 20.0, "n": 1, "tries": 5, "beams": 5, "seed": 0,
     "originals": False, "part_size": 2, "columns": ["text"], "model": "tiny-rewriter",
-    "scorer": "tiny-scorer", "precision": "float32",
+    "scorer": "tiny-scorer", "precision": "float32", "polarity": False,
 }  # fmt: skip
 TYPES = {
     "source_row": pa.int64(), "rewrite": pa.int32(), "tries": pa.int32(), "inside": pa.bool_(),
-    "drop_reason": pa.string(),
+    "flips": pa.int32(), "drop_reason": pa.string(),
 }  # fmt: skip
 
 
@@ -33,8 +33,8 @@ def row(
     """Return a row of a run whose one text column is `text`."""
     return {
         "text": text, "label": "yes", "original": source, "meaning": scores[0],
-        "wording": scores[1], "source_row": number, "rewrite": 1, "tries": 1, "drop_reason": None,
-        **more,
+        "wording": scores[1], "source_row": number, "rewrite": 1, "tries": 1, "flips": None,
+        "drop_reason": None, **more,
     }  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def test_both_texts_of_a_pair_are_counted(tmp_path: Path) -> None:
             "original_text_a": "The old boat sank fast.",
             "original_text_b": "Two men got home late.",
             "meaning_text_a": 97.0, "wording_text_a": 20.0, "meaning_text_b": 91.0,
-            "wording_text_b": 50.0, "source_row": 0, "rewrite": number, "tries": 4,
+            "wording_text_b": 50.0, "source_row": 0, "rewrite": number, "flips": None, "tries": 4,
             "drop_reason": None,
         }
         for number in (1, 2)

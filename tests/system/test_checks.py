@@ -133,7 +133,8 @@ def test_wrong_arguments_load_nothing_heavy(
     shard = {"name": "shard-00000", "sentences": 1, "text_bytes": 1, "files": {}}
     manifest = {
         "version": 1, "encoder": "starter", "fingerprint": "0", "dimension": 8, "format": "int8",
-        "rules": {}, "near": True, "built": [], "shards": [shard], "created": "", "versions": {},
+        "rules": {}, "near": True, "fours": 0, "twos": 0, "codec": "", "built": [], "sources": {},
+        "documents": 1, "jobs": 1, "dropped": {}, "shards": [shard], "created": "", "versions": {},
     }  # fmt: skip
     (tmp_path / "bank" / "bank.json").write_text(json.dumps(manifest))
     (tmp_path / "loop").symlink_to(tmp_path / "loop")

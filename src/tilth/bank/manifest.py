@@ -16,7 +16,7 @@ that is killed leaves the bank as it was.
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -160,12 +160,7 @@ def from_json(kind: Any, value: Any, name: str = "all of it") -> Any:
     origin, inner = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
         hints = _hints(kind)
-        needed = {
-            item.name
-            for item in fields(kind)
-            if item.default is MISSING and item.default_factory is MISSING
-        }
-        if needed <= set(value) <= set(hints):
+        if set(value) == set(hints):
             return kind(**{key: from_json(hints[key], item, key) for key, item in value.items()})
     elif kind is Any or (origin is Literal and value in inner):
         return value

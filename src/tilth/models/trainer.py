@@ -58,16 +58,11 @@ def move_whole(unfinished: Path, folder: Path) -> None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Return whether a folder holds every file it was saved with, unchanged.
-
-    A model saved before checksums were recorded needs weights only.
-    """
-    if not (folder / SUMS).is_file():
-        return any(folder.rglob("*.safetensors"))
+    """Return whether a folder holds every file it was saved with, unchanged."""
     try:
         recorded = json.loads((folder / SUMS).read_bytes())
         return bool(_checksums(folder).items() >= recorded.items())
-    except (ValueError, AttributeError):  # not JSON, or no object
+    except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError):  # none, no JSON
         return False
 
 
@@ -90,9 +85,9 @@ def last_checkpoint(folder: Path) -> Path | None:
     """Return the last checkpoint that is whole and names a whole best one; move others aside."""
     for step in sorted(_steps(folder), reverse=True):
         last = checkpoint(folder, step)
-        if _is_whole_checkpoint(last):
+        if is_whole(last):
             best = json.loads((last / "trainer_state.json").read_bytes())["best_global_step"]
-            if best is None or _is_whole_checkpoint(checkpoint(folder, best)):
+            if best is None or is_whole(checkpoint(folder, best)):
                 return last
         move_aside(last)
     return None
@@ -107,10 +102,6 @@ def keep_only(folder: Path, steps: set[int | None]) -> None:
 def _steps(folder: Path) -> set[int]:
     names = (path.name.removeprefix(_PREFIX) for path in folder.glob(f"{_PREFIX}*"))
     return {int(name) for name in names if name.isdecimal()}
-
-
-def _is_whole_checkpoint(path: Path) -> bool:
-    return (path / SUMS).is_file() and is_whole(path)
 
 
 def _checksums(folder: Path, *, sync: bool = False) -> dict[str, int]:

@@ -252,11 +252,8 @@ def _hits(parts: Sequence[Path], notices: list[str]) -> Iterator[pa.Table]:
     """Yield tables with the columns of `_HITS`."""
     first = 0
     for table in read_tables(parts, _HITS.names, notices):
-        columns = {name: table[name] for name in table.column_names}
-        if "query_label" not in columns:
-            columns["query_label"] = pa.nulls(len(table))
-        columns["row"] = np.arange(first, first + len(table))
-        yield pa.table(columns).select(_HITS.names)
+        rows = pa.array(np.arange(first, first + len(table)))
+        yield table.append_column("row", rows).select(_HITS.names)
         first += len(table)
 
 

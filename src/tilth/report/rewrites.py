@@ -207,7 +207,7 @@ def _rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
                 "tries": table["tries"],
                 "reason": table["drop_reason"],
                 "is_rewrite": _is_rewrite(table),
-                "flips": table["flips"] if "flips" in table.column_names else pa.nulls(len(table)),
+                "flips": table["flips"],
             }
         )
 
@@ -321,7 +321,7 @@ def _summary(
         kept=rows["kept"],
         dropped=by_count(counts_of(engine, dropped)),
         tries=rows["tries"],
-        flips=rows["flips"] if settings.get("polarity") else None,
+        flips=rows["flips"] if settings["polarity"] else None,
         plane=plane,
         **pairs,
     )
