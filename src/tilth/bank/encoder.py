@@ -143,11 +143,9 @@ def load_bank_encoder(
             "with this one"
         )
     if found.fingerprint != manifest.fingerprint:
-        same = "; it may be the same one, if an earlier version fingerprinted it"
         raise InputError(
             f"{path}: was built with another encoder ({manifest.encoder!r}, fingerprint "
-            f"{manifest.fingerprint}; {found.name!r} has {found.fingerprint}"
-            f"{same if found.name == manifest.encoder else ''}): name the "
-            "one it was built with, or build a bank with this one"
+            f"{manifest.fingerprint}; {found.name!r} has {found.fingerprint}): name the one it was "
+            "built with, or build a bank with this one"
         )
     return found

@@ -41,7 +41,6 @@ _ACTIVATION = re.compile(
     r"torch\.nn\.(modules\.(activation|linear)\.)?"
     r"(Identity|Tanh|ReLU|GELU|SiLU|Sigmoid|LeakyReLU|ELU|Mish)"
 )
-_SAMPLED = 256  # values of a tensor
 # Poolings of generative models that were trained as encoders.
 _GENERATIVE_POOLINGS = ("lasttoken", "weightedmean")
 
@@ -274,32 +273,18 @@ def _set_max_length(encoder: SentenceTransformer, name: str, max_length: int) ->
 
 def fingerprint_encoder(encoder: SentenceTransformer) -> str:
     """Return 16 hex digits over modules, vocabulary and weights, not device or precision."""
-    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-
     digest = hashlib.blake2b(digest_size=8)
-    static = set()
-    for name, module in encoder.named_children():
+    for _, module in encoder.named_children():
         for known in (getattr(module, "tokenizer", None), getattr(module, "words", None)):
             if known is not None:
                 words = known if isinstance(known, list) else sorted(known.get_vocab().items())
                 digest.update(repr(words).encode())
-        if isinstance(module, StaticEmbedding):
-            digest.update(weight_bytes(module.embedding.weight.float()))
-            static.add(f"{name}.embedding.weight")
         digest.update(type(module).__name__.encode())
         config: Any = getattr(module, "get_config_dict", dict)()
         digest.update(repr(sorted(config.items())).encode())
     for key, tensor in sorted(encoder.state_dict().items()):
-        if ".pooler." in key:  # BERT's own pooling serves no sentence vector, and where it was not
-            continue  # saved it is random: another one in every process
+        if ".pooler." in key:  # unused by sentence vectors, and random where it was not saved
+            continue
         digest.update(f"{key}{tuple(tensor.shape)}".encode())
-        # A static model's have entered above; banks on disk hold a fingerprint with a sample too.
-        digest.update(_sampled_values(tensor) if key in static else weight_bytes(tensor.float()))
+        digest.update(weight_bytes(tensor.float()))
     return digest.hexdigest()
-
-
-def _sampled_values(tensor: torch.Tensor) -> bytes:
-    """Return up to 256 evenly spaced values of a tensor, as float32."""
-    flat = tensor.detach().reshape(-1)
-    step = max(1, flat.numel() // _SAMPLED)
-    return flat[::step][:_SAMPLED].float().cpu().contiguous().numpy().tobytes()
