@@ -132,7 +132,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 @cache
-def say_compiling() -> None:
+def _say_compiling() -> None:
     """Say once in a process that kernels are compiled; those that are kept are not."""
     log.warning("compiling for this processor, at first use: this takes some seconds")
 
@@ -142,7 +142,7 @@ def _compile(kernel: Any, kinds: tuple[Any, ...]) -> tuple[str, bytes]:
     from numba.core import compiler, types
     from numba.np.numpy_support import from_dtype
 
-    say_compiling()
+    _say_compiling()
     described, flags = kernel.targetdescr, compiler.Flags()  # type: ignore[no-untyped-call]
     wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
     described.options.parse_as_flags(flags, {**kernel.targetoptions, "nopython": True, **wrappers})

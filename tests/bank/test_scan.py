@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba.core.dispatcher import Dispatcher
-from numba.core.extending import _Intrinsic
 
 from tests.bank.memory import Shard
 from tests.bank.test_quantization import vectors
@@ -22,20 +20,8 @@ from tilth.bank.quantization import (
 )
 from tilth.bank.search import exact, scan
 from tilth.bank.search.exact import TILE
-from tilth.bank.search.scan import ROWS, gather
+from tilth.bank.search.scan import ROWS
 from tilth.bank.settings import FORMATS, LANES
-
-
-def test_cached_functions_use_compiled_code_of_their_own_file_alone() -> None:
-    """Numba compiles a cached function again when its file changes, and looks at no other file.
-
-    `fetch` is in functions that run as `Compiled` alone, which looks at imported files, too.
-    """
-    found = [item for item in vars(scan).values() if isinstance(item, Dispatcher | _Intrinsic)]
-    compiled = [item for item in found if item is not scan.fetch]
-    assert len(compiled) == 24
-    assert {item.__module__ for item in compiled} == {scan.__name__}
-
 
 Kept = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -134,8 +120,8 @@ def test_products_below_the_floor_are_left_and_columns_beyond_the_queries_too(gr
     floors[3] = 20.0
     floors[70:] = np.inf
     kept = buffers(70, 40)
-    others = products[1] if groups == 2 else None
-    gather(products[0], others, scales, 500, 15, floors, *kept)
+    work = np.empty(64, np.float32), np.empty(40, np.float32)
+    exact.gather(products[0], products[-1], scales, 500, 15, floors, *kept, *work)
     values = sum(products[place] * scales[:, place : place + 1] for place in range(groups))
     for query in range(70):
         wanted = loop(values[:, query], 500, 15)

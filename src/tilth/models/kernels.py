@@ -1,32 +1,24 @@
-"""How kernels are compiled and cached.
+"""Options of compiled kernels, and how they fetch memory ahead.
 
 Only what compiles kernels imports this file: importing numba takes half a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numba
 from llvmlite import ir
-from numba.core import cgutils, event, types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from tilth.object_code import FAST, say_compiling
+from tilth.object_code import FAST
 
 __all__ = ["FAST", "LINE", "fetch", "kernel", "prefetch"]
 
 LINE = 64  # bytes of a line of the cache
 
-
-def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function at its first call, and cache it where numba finds a writable folder."""
-    compiled: Any = numba.njit(**FAST)(function)
-    with suppress(RuntimeError):  # no such folder: it is compiled in every process
-        compiled.enable_caching()
-    return compiled
+kernel: Any = numba.njit(**FAST)  # `Compiled` keeps its object code
 
 
 def prefetch(builder: Any, pointer: Any, *, near: bool = True) -> None:
@@ -55,17 +47,3 @@ def fetch(_: Any, address: Any, count: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(address, count), generate
-
-
-class _Notice(event.Listener):
-    """Says that kernels are compiled."""
-
-    def on_start(self, event: Any) -> None:  # noqa: ARG002 - numba's signature
-        """Say it."""
-        say_compiling()
-
-    def on_end(self, event: Any) -> None:
-        """Say nothing."""
-
-
-event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]

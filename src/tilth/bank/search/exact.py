@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 scan = Compiled("tilth.bank.search.scan", "scan")
+gather = Compiled("tilth.bank.search.scan", "gather")
 rescore_int8 = Compiled("tilth.bank.search.scan", "rescore_int8")
 
 T = TypeVar("T")
@@ -53,6 +54,8 @@ _DEVIATIONS = 4.5
 _MOST_BY_SIGNS, _PROBES, _PROBED = 0.4, 16, 1024
 # Pairs that are rescored in less time than threads take to start.
 _WORTH_THREADS = 2000
+# Products of a row that are compared with their floors together.
+_STRETCH = 64
 # Query columns are padded to a multiple: integer products are faster on such shapes.
 _COLUMNS = 16
 
@@ -444,31 +447,26 @@ class Products:
 
 def _multiply(blocks: Sequence[_Block], search: _Search) -> list[_Best]:
     """Gather with matrix products of all queries; threads share the rows of a product."""
-    from tilth.bank.search.scan import gather  # numba, which few queries do without
-
     many, best, threads = len(search.queries.values), search.best, search.threads
     products = Products(search.quantizer, search.queries)
     # Small buffers are cleared often: floors rise early, and fewer values are kept.
-    gathered = [_Best.empty(many, 2 * best + 16) for _ in range(threads)]
+    room = 2 * best + 16
+    gathered = [_Best.empty(many, room) for _ in range(threads)]
+    works = [(np.empty(_STRETCH, np.float32), np.empty(room, np.float32)) for _ in gathered]
     floors = _floors(many, products.padding)
     # The levels of compact codes lie between integers: products are of doubled values.
     half = np.float32(1 if search.quantizer.format == "int8" else 0.5)
 
-    def keep(part: int, block: _Block, found: list[NDArray[np.int32]], scales: Floats) -> None:
-        cuts = np.linspace(0, len(scales), threads + 1).astype(int)
-        rows, mine = slice(cuts[part], cuts[part + 1]), gathered[part]
-        first = block.number + int(cuts[part])
-        others = found[1][rows] if len(found) > 1 else None
-        gather(found[0][rows], others, scales[rows], first, best, floors, mine.values, mine.ids,
-               mine.counts)  # fmt: skip
-
-    with ThreadPoolExecutor(threads) as pool:
-        for block in blocks:
-            codes, scales = _codes_of(block)
-            found = products(codes)
-            work = [pool.submit(keep, part, block, found, scales * half) for part in range(threads)]
-            for done in work:
-                done.result()
+    for block in blocks:
+        codes, scales = _codes_of(block)
+        found, scales = products(codes), scales * half
+        cuts = np.linspace(0, len(scales), threads + 1).astype(int).tolist()
+        parts = [
+            (found[0][start:stop], found[-1][start:stop], scales[start:stop], block.number + start,
+             best, floors, mine.values, mine.ids, mine.counts, *work)
+            for start, stop, mine, work in zip(cuts, cuts[1:], gathered, works, strict=False)
+        ]  # fmt: skip
+        gather.each(parts, threads)
     return gathered
 
 

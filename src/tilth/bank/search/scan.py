@@ -1,11 +1,9 @@
 """Compute similarities of codes with queries in compiled kernels and keep the best values.
 
-One pass over the codes serves all queries, so memory bandwidth is the limit. Kernels are compiled
-at first use, cached by numba, and release the GIL.
+One pass over the codes serves all queries, so memory bandwidth is the limit.
 
 Numba does not vectorise sums of products of small integers, so these are written in LLVM IR:
-adding neighbouring products in pairs is one x86 instruction with the multiplication. They stay in
-this file because numba recompiles a cached function only when its own file changes.
+adding neighbouring products in pairs is one x86 instruction with the multiplication.
 """
 
 from __future__ import annotations
@@ -589,31 +587,34 @@ def scan(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def gather(products, others, scales, first, best, floors, values, ids, counts):  # type: ignore[no-untyped-def]
+def gather(  # type: ignore[no-untyped-def]
+    products, others, scales, first, best, floors, values, ids, counts, stretch, spare
+):
     """Gather the best values of rows from their products with many queries.
 
     Args:
         products: int32; padding columns have a floor of infinity. # (rows, columns)
-        others: products of a second group of codes, or None. # (rows, columns)
+        others: products of a second group of codes; not read of one group. # (rows, columns)
         scales: float32. # (rows, groups)
         values: as in `scan`, with room of at least best + 1. # (queries, room)
+        stretch: float32 work space, values that are compared with their floors together.
+        spare: float32 work space. # (room,)
     """
     rows, many = products.shape
-    stretch = np.empty(_STRETCH, np.float32)
-    spare = np.empty(values.shape[1], np.float32)
+    together = stretch.shape[0]
     for row in range(rows):
         scale = scales[row]
-        for begin in range(0, many, _STRETCH):
-            one = products[row, begin : begin + _STRETCH]
-            floor = floors[begin : begin + _STRETCH]
+        for begin in range(0, many, together):
+            one = products[row, begin : begin + together]
+            floor = floors[begin : begin + together]
             passing = np.int32(0)
-            if others is None:
+            if scale.shape[0] == 1:
                 for place in range(one.shape[0]):
                     value = np.float32(one[place]) * scale[0]
                     stretch[place] = value
                     passing += np.int32(value >= floor[place])
             else:
-                two = others[row, begin : begin + _STRETCH]
+                two = others[row, begin : begin + together]
                 for place in range(one.shape[0]):
                     value = np.float32(one[place]) * scale[0]
                     value += np.float32(two[place]) * scale[1]
