@@ -91,9 +91,9 @@ def link(symbol: str, *, assembly: str = "", code: bytes | None = None) -> int:
 
 @cache
 def _team(kinds: tuple[Any, ...]) -> tuple[int, list[int]]:
-    """Return the address of a function that each thread runs: it takes every so many parts.
+    """Return the address of the function of the threads, and the places of arguments of floats.
 
-    And the places of the arguments that are floats.
+    Thread i of n runs the parts i, i + n, i + 2n, ...
     """
     types = ["double" if kind is ctypes.c_double else "i64" for kind in kinds]
     loads = "\n".join(

@@ -222,12 +222,12 @@ def exists(file: Path) -> bool:
 def pull(
     folder: Path, *, only: Callable[[Path], bool] = lambda _: True, clean: bool = False
 ) -> None:
-    """Copy what lies under a folder's URL, or the object that it names, unless it is there.
+    """Copy the objects under a folder's URL, or the object that it names; current copies stay.
 
     Args:
-        only: which paths.
-        clean: remove copies of objects that are gone, and whatever an earlier run left that the
-            one under the URL is not.
+        only: selects the paths.
+        clean: remove copies of objects that were deleted; unless the run under the URL is the one
+            of the copies, also files that were never put there.
     """
     if url_of(folder) is None:
         return

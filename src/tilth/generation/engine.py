@@ -40,7 +40,7 @@ _FEWEST_ROWS = 64  # of a core: with fewer, all cores decode the same rows
 # Within its window, local attention (Mistral, GPT-Neo, Llama 4) is plain causal attention.
 _LIMITS = ("max_position_embeddings", "sliding_window", "window_size", "attention_chunk_size")
 _CHECKED_TOKENS, _CHECKED_STEPS = 64, 3
-# What models raise that do not know the cache, positions of their own, or our attention.
+# Errors of models that do not support our cache, positions as an argument, or our attention.
 _UNSUITABLE = (
     TypeError,
     AttributeError,

@@ -1,4 +1,4 @@
-"""How sure a checked share is, how many more rows it needs, and how far people agree."""
+"""Confidence intervals of shares, rows needed for a narrower one, agreement of annotators."""
 
 from __future__ import annotations
 

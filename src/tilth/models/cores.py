@@ -1,4 +1,4 @@
-"""Run a model in several threads, each on one core, which torch's own threads seldom fill."""
+"""Run a model in several threads of one core each: torch's own threads seldom use all cores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ M = TypeVar("M", bound=torch.nn.Module)
 
 
 class CoreStoppedError(Exception):
-    """A core ends because another one has failed, whose error is raised."""
+    """Raised in a thread to end it, after another thread has failed; the other's error is shown."""
 
 
 def share_weights(model: M) -> M:
@@ -33,7 +33,7 @@ def take_turns(models: Sequence[M], count: int, work: Callable[[M, int], object]
     Each model has a core, in a thread in the autocast of the caller, and takes the next number.
     """
     todo, lock = list(range(count)), Lock()
-    # Both are of a thread.
+    # Autocast is set for each thread.
     dtype, is_cast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
 
     def run(model: M, is_stopped: Event) -> None:

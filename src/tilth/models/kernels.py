@@ -22,12 +22,12 @@ kernel: Any = numba.njit(**FAST)  # `Compiled` keeps its object code
 
 
 def prefetch(builder: Any, pointer: Any, *, near: bool = True) -> None:
-    """Fetch the line that a pointer to bytes is in, in an intrinsic.
+    """Prefetch the cache line of a pointer to bytes; for intrinsics.
 
     Args:
-        near: into the nearest cache, which holds few lines that are still to come, or the second.
+        near: into the first-level cache, which has room for few lines; else into the second.
     """
-    # read, keep in which caches, data
+    # for reading, locality (3 is the first level), data cache
     flags = [ir.Constant(ir.IntType(32), flag) for flag in (0, 3 if near else 2, 1)]
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, *(flag.type for flag in flags)])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]

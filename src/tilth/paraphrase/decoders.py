@@ -1,4 +1,4 @@
-"""Run encoder-decoders token by token: by spans of kept keys and values, or by their own cache.
+"""Decode with encoder-decoders token by token, from stored keys and values or a model's own cache.
 
 Each text has a slot, and each of its beams a row: row `slot * beams + beam`.
 """
@@ -84,7 +84,7 @@ def encode(model: Any, ids: Sequence[Sequence[int]], padding: int) -> list[Tenso
 
 
 class _Position(CacheLayerMixin):
-    """Tells a decoder the positions of its tokens; keys and values are kept elsewhere."""
+    """Gives a decoder the positions of its tokens; `SpanDecoder` stores keys and values."""
 
     is_sliding = False
 
@@ -118,11 +118,11 @@ class _Position(CacheLayerMixin):
 
 
 class SpanDecoder:
-    """A decoder whose rows read keys and values where they were stored, on processors.
+    """A decoder on processors that never copies keys and values.
 
-    Beams of a text read one copy of its source. A beam that continues another one reads that one's
-    tokens where they lie: `lineage` says in which row each token of a row is stored. The decoder
-    runs all rows as one sequence, so that each has its own position.
+    The beams of a text share one copy of its source. A beam that continues another one reads its
+    tokens from the other's row: `lineage` holds the row in which each token of a row is stored.
+    The decoder runs all rows as one sequence, so that each has its own position.
     """
 
     joins = True

@@ -44,8 +44,8 @@ MOST_TRIES = int(limits.TRIES.high)
 _BROKEN = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")  # incomplete characters
 # Sampling of further tries: the temperature rises each time, so that they differ.
 _TOP_K, _TEMPERATURE, _WARMER = 20, 1.0, 0.2
-# An edge that is not a cell's own is outside it; a wording beyond the neighbouring steps is farther
-# than any within, whatever the meaning.
+# The least distance of a rewrite outside the cell, even if on its edge; what is added where the
+# wording is beyond the neighbouring steps: such a rewrite is farther than any other.
 _EDGE, _BEYOND = 1e-6, 200.0
 
 

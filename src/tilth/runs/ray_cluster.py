@@ -1,7 +1,7 @@
-"""Workers of a Ray cluster that do a stream of tasks.
+"""Run a stream of tasks on workers of a Ray cluster.
 
-Ray places the workers, finds out that one has died, and starts it again elsewhere. A task whose
-worker died is given to the next free one.
+Ray places the workers, detects that one has died, and restarts it elsewhere. A task whose worker
+died is given to the next free one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ T = TypeVar("T")
 
 Facts: TypeAlias = "dict[str, Json]"
 Start: TypeAlias = "Callable[[Facts | None], tuple[Callable[[Any], Any], Facts]]"
-"""Loads what is heavy in a worker; takes the facts that the first worker has chosen, None for that
-one; returns the work on a task, and the facts."""
+"""Loads models and data in a worker. Takes the facts that the first worker returned, None in that
+one; returns the function that does a task, and the facts."""
 
-_MOST_LOSSES = 5  # of workers by one task: more are its own fault
+_MOST_LOSSES = 5  # workers that may die of one task before the run fails
 _MOST_STARTS = 3
-_FEW = 8  # calls that are waited for one at a time
+_FEW = 8  # up to so many calls are waited for one at a time
 _SECONDS_TO_WAIT = 60.0
 _REMEDY = "give each more memory (fewer --workers, or larger hosts), or read Ray's logs"
 
@@ -103,7 +103,7 @@ class _Task(Generic[T]):
 
 @dataclass(slots=True)
 class _Call(Generic[T]):
-    """A call of a worker that is not answered yet; one with a task is work on it."""
+    """A call of a worker without an answer yet: greeting, start, or work on `task`."""
 
     worker: Any
     task: _Task[T] | None = None
@@ -238,7 +238,7 @@ class Workers(Generic[T]):
             found, rest = ray.wait(references, timeout=_SECONDS_TO_WAIT)
             if not found and all(call.task is None for call in self._calls.values()):
                 log.warning("the cluster has had no place for a worker for a minute: still waiting")
-        if len(rest) > _FEW:  # a wait is dear, and few workers have seldom answered meanwhile
+        if len(rest) > _FEW:  # for few workers another wait costs more than it finds
             found += ray.wait(rest, num_returns=len(rest), timeout=0)[0]
         return found
 

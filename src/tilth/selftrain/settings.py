@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 FINE_TUNED = "fine-tuned"
 PAPERS, OURS = "self-training, the paper's way", "self-training, our way"
-# A tenth of the paper's trainings, for a small base without a GPU. The last three are of students,
-# of what their teacher labels, and of all trainings.
+# A tenth of the paper's training, for a small base without a GPU. `student_epochs` and `labelled`
+# are `epochs` and `labelled` of `SelfTraining`.
 QUICK: dict[str, Any] = {
     "seeds": 2, "best": 2, "epochs": 30.0, "student_epochs": 5.0, "labelled": 100, "max_length": 64,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Compare the sentences that share a key: each with a few of those before it."""
+"""Find near duplicates among sentences with the same key: each is compared with a few before it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tilth.data.normalize import normalize_texts
 from tilth.errors import TilthError
 
 CANDIDATES = pa.schema([("key", pa.uint64()), ("id", pa.int64()), ("text", pa.large_string())])
-# DuckDB's words where its own files cannot be written.
+# Messages of DuckDB where it cannot write its temporary files.
 _CANNOT_WRITE = re.compile(r"(?i)could not write|no space left")
-# Limit of DuckDB in a worker, which sorts on disk beyond it; some hundred megabytes come on top.
+# Memory of DuckDB in a worker; it sorts larger data on disk. It exceeds this by some hundred MB.
 _MEMORY = "1GB"
 _ROWS_AT_ONCE = 100_000
 # Sentences that share a key without being similar, such as boilerplate with varying halves, are not
@@ -35,7 +35,7 @@ def similar_ids(batches: Iterator[pa.RecordBatch], spill: Path) -> NDArray[np.in
         spill: folder for what does not fit into memory; removed at the end.
     """
     first = next(batches, None)
-    if first is None:  # an engine that finds nothing takes 17 ms, six times in each build
+    if first is None:  # starting DuckDB for nothing takes 17 ms, six times a build
         return np.zeros(0, np.int64)
     failed: list[BaseException] = []
 
@@ -43,7 +43,7 @@ def similar_ids(batches: Iterator[pa.RecordBatch], spill: Path) -> NDArray[np.in
         try:
             yield first
             yield from batches
-        except (Exception, KeyboardInterrupt) as error:  # DuckDB would tell it as its own
+        except (Exception, KeyboardInterrupt) as error:  # DuckDB would raise an error of its own
             failed.append(error)
             raise
 
@@ -77,7 +77,7 @@ def similar_ids(batches: Iterator[pa.RecordBatch], spill: Path) -> NDArray[np.in
 
 
 class _Group:
-    """Compare the sentences of each key with up to `_LEADERS` of them, in linear time.
+    """Compare the sentences of a key with up to `_LEADERS` of them, in linear time.
 
     A leader is the first sentence that is similar to no leader before it.
     """

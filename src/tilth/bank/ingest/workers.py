@@ -103,7 +103,7 @@ def end_processes() -> None:
 
 
 def _start(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and end with it: another process may take over its folder."""
+    """Ignore Ctrl-C; exit soon after the parent, as another process may then write its folder."""
     from loky import process_executor
 
     # The token cache of a worker is no leak: the worker would be restarted, with a warning.

@@ -44,7 +44,7 @@ _BUFFERS = 1 << 30
 # The first pass samples one sentence in 64, of banks that are large for what is wanted one in 256,
 # in pieces of _PIECE rows.
 _SAMPLED, _PIECE = (256, 64), 32
-# A larger sample gives higher floors, which the signs of fewer sentences may reach.
+# With signs the sample is larger: floors are higher, and fewer codes are read after their signs.
 _SAMPLED_FOR_SIGNS = (64,)
 # A sentence among the best whose estimate by signs is too low by so many deviations is missed:
 # one of 300,000 that are just above the floor.
