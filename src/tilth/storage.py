@@ -33,7 +33,7 @@ _MARKS = "versions"
 _TOGETHER = 32  # objects that are copied at once
 # Written when the files beside them are there.
 _LAST = ("README.md", "shard.json", "results.json", "index.json", "bank.json", "run.json")
-_SECONDS_PATIENT, _SECONDS_BETWEEN = 120.0, 8.0
+_SECONDS_RETRYING, _SECONDS_BETWEEN = 120.0, 8.0
 _NO_BUCKET = re.compile(r"(bucket|container)\b.*(not exist|not found)|NoSuchBucket", re.IGNORECASE)
 _EXTRAS = {"s3fs": "'tilth[storage]'"}
 # Waiting does not mend these.
@@ -108,8 +108,8 @@ def _is_no_bucket(error: Exception) -> bool:
     return isinstance(error, FileNotFoundError) and bool(_NO_BUCKET.search(str(error)))
 
 
-def patiently(url: str, work: Callable[[], T]) -> T:
-    """Do work on a store; while it does not answer, try again for two minutes."""
+def with_retries(url: str, work: Callable[[], T]) -> T:
+    """Do work on a store; retry for two minutes while it does not answer."""
     begun, pause = time.monotonic(), 0.5
     while True:
         try:
@@ -117,7 +117,7 @@ def patiently(url: str, work: Callable[[], T]) -> T:
         except Exception as error:  # noqa: PERF203 - a few times
             lasts = isinstance(error, _LASTING) or "Credential" in type(error).__name__
             lasts = lasts or getattr(error, "errno", None) in _LASTING_NUMBERS
-            if lasts or time.monotonic() - begun > _SECONDS_PATIENT:
+            if lasts or time.monotonic() - begun > _SECONDS_RETRYING:
                 raise
             said = " ".join(str(error).split())[:200]
             log.warning("%s: the store does not answer (%s): trying again", url, said)
@@ -143,7 +143,7 @@ def names(folder: Path) -> list[str]:
     return sorted(name.rpartition("/")[2] for name in found)
 
 
-def _versions(folder: Path, *, patient: bool = False) -> Versions:
+def _versions(folder: Path, *, retry: bool = False) -> Versions:
     """Return the objects under the URL of a folder, or the one object that it names."""
     url = str(url_of(folder))
     store, place = store_of(url)
@@ -166,7 +166,7 @@ def _versions(folder: Path, *, patient: bool = False) -> Versions:
         }
 
     with store_errors(url):
-        return patiently(url, look) if patient else look()
+        return with_retries(url, look) if retry else look()
 
 
 def _version(info: Mapping[str, Any]) -> str:
@@ -249,7 +249,7 @@ def fetch(*paths: Path) -> None:
         if (url := url_of(path)) is not None and not path.exists():
             store, place = store_of(url)
             with store_errors(url), suppress(FileNotFoundError):
-                wanted[path] = _version(patiently(url, partial(store.info, place)))
+                wanted[path] = _version(with_retries(url, partial(store.info, place)))
     _fetch(wanted)
 
 
@@ -265,7 +265,7 @@ def _fetch(wanted: Versions) -> None:
         try:
             with store_errors(urls[0]):
                 places, files = [place for _, place in stores], [str(part) for part in parts]
-                patiently(urls[0], partial(stores[0][0].get, places, files))
+                with_retries(urls[0], partial(stores[0][0].get, places, files))
             for part, path in zip(parts, some, strict=True):
                 _set_mark(path, wanted[path], part.stat())
                 os.replace(part, path)
@@ -293,7 +293,7 @@ def push(folder: Path, *, clean: bool = True) -> None:
     """
     if url_of(folder) is None:
         return
-    found = _versions(folder, patient=True)
+    found = _versions(folder, retry=True)
     files = _files(folder)
     changed = [path for path in files if path not in found or _known(path) != found[path]]
     for is_last in (False, True):
@@ -309,15 +309,17 @@ def _put(files: Mapping[Path, Path]) -> None:
     stores = [store_of(url) for url in urls]
     store, places = stores[0][0], [place for _, place in stores]
     with store_errors(urls[0]):
-        patiently(urls[0], partial(store.put, [str(file) for file in files.values()], places))
+        with_retries(urls[0], partial(store.put, [str(file) for file in files.values()], places))
         for (path, file), place in zip(files.items(), places, strict=True):
-            _set_mark(path, _version(patiently(urls[0], partial(store.info, place))), file.stat())
+            _set_mark(
+                path, _version(with_retries(urls[0], partial(store.info, place))), file.stat()
+            )
 
 
 def remove(path: Path) -> None:
     """Remove a file or a folder, and what lies under its URL, run.json last."""
     if url_of(path) is not None:
-        gone = list(_versions(path, patient=True))
+        gone = list(_versions(path, retry=True))
         _delete(gone)
         folders = {
             folder for one in gone for folder in one.parents if path in (folder, *folder.parents)
@@ -339,6 +341,6 @@ def _delete(paths: Sequence[Path]) -> None:
         if urls:
             places = [store_of(url)[1] for url in urls]
             with store_errors(urls[0]), suppress(FileNotFoundError):
-                patiently(urls[0], partial(store_of(urls[0])[0].rm, places))
+                with_retries(urls[0], partial(store_of(urls[0])[0].rm, places))
     for path in paths:
         _mark_of(path).unlink(missing_ok=True)

@@ -322,7 +322,7 @@ def test_a_store_that_does_not_answer_is_asked_again(
         run.write_part(0, table(0))
         assert caplog.text.count("trying again") == 2
         left.append(OSError("gone"))
-        monkeypatch.setattr(storage, "_SECONDS_PATIENT", -1.0)
+        monkeypatch.setattr(storage, "_SECONDS_RETRYING", -1.0)
         with pytest.raises(TilthError, match="does not answer as it should"):
             run.write_part(1, table(1))
         assert run.done() == [0]

@@ -24,7 +24,7 @@ from pathlib import Path
 from tilth.errors import TilthError
 from tilth.files import try_lock
 from tilth.runs.out_folder import LEASES, LOCK
-from tilth.storage import patiently, pull, store_errors, store_of
+from tilth.storage import pull, store_errors, store_of, with_retries
 from tilth.urls import cache_folder, url_of
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Lease:
         """
         with store_errors(self.url):
             for left in reversed(range(_TRIES)):
-                patiently(self.url, partial(self._put, writes=False))
+                with_retries(self.url, partial(self._put, writes=False))
                 try:
                     other = self._living()
                     if other is None:
