@@ -56,7 +56,7 @@ from tilth.workflows.augmented_run import (
 from tilth.workflows.baselines import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
 from tilth.workflows.settings import EvaluateSettings
-from tilth.workflows.train_classifier import SHARE, sources_of, with_validation
+from tilth.workflows.train_classifier import LABELLED_SHARE, sources_of, with_validation
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -156,7 +156,9 @@ def train_and_test(
     if not with_labelled and not run:
         raise InputError(f"--retrieved-only: {source} is no run of tilth augment: leave it out")
     if settings.labelled_share is None:
-        settings = replace(settings, labelled_share=SHARE if run and with_labelled else 0.0)
+        settings = replace(
+            settings, labelled_share=LABELLED_SHARE if run and with_labelled else 0.0
+        )
     elif not (with_labelled if run else sources.labelled is not None):
         raise InputError("--labelled-share: there are no labelled rows beside others: leave it out")
     if out is None:

@@ -25,7 +25,7 @@ from tilth.workflows.augmented_run import (
 if TYPE_CHECKING:
     from datasets import Dataset
 
-SHARE = 0.25  # of the labelled rows; retrieved ones are less similar to the task
+LABELLED_SHARE = 0.25  # of the labelled rows; retrieved ones are less similar to the task
 
 
 def train_classifier(
@@ -153,7 +153,7 @@ def _train(
             )
         run, chosen, _ = with_validation(open_augmented(str(sources.train)), sources)
         if settings.labelled_share is None:
-            settings = replace(settings, labelled_share=SHARE)
+            settings = replace(settings, labelled_share=LABELLED_SHARE)
         sources, labels = sources_of(run, chosen, settings.loss), run.labels
     elif sources.validation is not None:
         chosen = sources.read(sources.validation, "validation")

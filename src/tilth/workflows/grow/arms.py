@@ -41,7 +41,7 @@ from tilth.workflows.grow.sources import (
     RowsByOrigin,
     Sources,
 )
-from tilth.workflows.train_classifier import SHARE
+from tilth.workflows.train_classifier import LABELLED_SHARE
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -86,7 +86,7 @@ class Arm:
     name: str
     sources: tuple[str, ...] = ()
     setting: str = ""
-    weight: float = SHARE
+    weight: float = LABELLED_SHARE
     rounds: int = 1
     share: float = 1.0
 
@@ -98,7 +98,7 @@ class Arm:
     @property
     def is_first(self) -> bool:
         """Whether the first rung tries it: it has one source at most, weighted as usual."""
-        return len(self.sources) < 2 and self.weight == SHARE
+        return len(self.sources) < 2 and self.weight == LABELLED_SHARE
 
     @property
     def is_curve(self) -> bool:
@@ -377,7 +377,7 @@ class Trainer:
         Where labels come from similarity to descriptions, its regression is of labelled rows alone.
         """
         if self.teacher.arm == PLAIN:
-            return self._fit(rows, surest, fold, SHARE)
+            return self._fit(rows, surest, fold, LABELLED_SHARE)
 
         def make() -> Classifier:
             other = self._headed(CONTRAST, surest.rows, fold)
@@ -388,7 +388,7 @@ class Trainer:
         if len(rows) and DESCRIBED in surest.origin:
             both = RowsByOrigin.of(rows, LABELLED).and_then(surest)
             return _headed_by(encoder, encoder.own, both)
-        return self._fit(rows, surest, fold, SHARE, encoder)
+        return self._fit(rows, surest, fold, LABELLED_SHARE, encoder)
 
     def extra(self, arm: Arm, fold: Fold) -> RowsByOrigin:
         """Return the rows of an arm's sources, each text once."""

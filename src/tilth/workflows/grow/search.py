@@ -28,7 +28,7 @@ from tilth.workflows.grow.arms import (
     temperature_of,
 )
 from tilth.workflows.grow.task import ALIKE, DOMAIN
-from tilth.workflows.train_classifier import SHARE
+from tilth.workflows.train_classifier import LABELLED_SHARE
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.settings import Growth
@@ -453,7 +453,7 @@ class Search:
                 kept += [
                     arm.name for arm in self.usable
                     if len(arm.sources) == size > 1 and set(arm.sources) == set(kinds[:size])
-                    and (arm.weight == SHARE or self.trainer.teacher.arm != PLAIN)
+                    and (arm.weight == LABELLED_SHARE or self.trainer.teacher.arm != PLAIN)
                 ]  # fmt: skip
         return list(dict.fromkeys(kept))
 
