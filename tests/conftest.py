@@ -9,16 +9,11 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TQDM_DISABLE", "1")  # as the command line sets it; read when imported
-if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-    # Processes that compile the same functions at once can mix up each other's cache.
-    shared = os.environ.get("NUMBA_CACHE_DIR", Path(__file__).parents[1] / ".pytest_cache/numba")
-    os.environ["NUMBA_CACHE_DIR"] = str(Path(shared) / worker)
 
 import pytest
 import torch
