@@ -76,7 +76,7 @@ from tilth.workflows.grow.task import (
     open_raw,
     read_grow_task,
 )
-from tilth.workflows.train_classifier import SHARE
+from tilth.workflows.train_classifier import LABELLED_SHARE
 
 LABELS = """
 task_name: pond
@@ -887,7 +887,7 @@ def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sente
         assert torch.allclose(one.float(), torch.stack(parts).mean(dim=0), atol=1e-6)
     assert second.rows is not None
     assert second.rows.origin == [LABELLED] * len(labelled) + [source] * len(surest)
-    times = repeat_count(SHARE, len(surest), len(labelled), len(surest))
+    times = repeat_count(LABELLED_SHARE, len(surest), len(labelled), len(surest))
     assert second.times == (times if source == RETRIEVED else 1)
     # What similarity to descriptions labels does not make up the regression.
     assert fitted[-1] == len(labelled) + (source == RETRIEVED) * len(surest)
