@@ -94,23 +94,23 @@ def _show(
 
 
 def _print_figures(model: str, tested: Evaluated) -> None:
-    from tilth.report.systems import figure_cell
-    from tilth.workflows.evaluate_classifier import NAMES
+    from tilth.report.systems import figure_cell, figures_of, p_value
 
     scores = tested.scores
+    names = figures_of(scores)
     measured = f"x 100, {scores['n']:,} rows"
     against = scores.get("against")
     if against is None:
-        lines = [[NAMES[name], *figure_cell(scores[name])] for name in tested.figures]
+        lines = [[name, *figure_cell(scores[key])] for key, name in names.items()]
         print_table(model, ["", measured, "95% interval"], lines)
         return
     # Intervals go under figures and names above the table, to fit narrow terminals.
     lines = []
-    for name in tested.figures:
-        difference = against["difference"][name]
-        ends = (scores[name], against["scores"][name], difference)
+    for key, name in names.items():
+        difference = against["difference"][key]
+        ends = (scores[key], against["scores"][key], difference)
         cells = map("\n".join, map(figure_cell, ends, ("", "", "+")))
-        lines.append([NAMES[name], *cells, _p(difference["p"])])
+        lines.append([name, *cells, p_value(difference["p"])])
     title = f"first: {model}\nsecond: {against['name']}\n{measured}, 95% intervals"
     print_table(title, ["", "first", "second", "first less second", "p"], lines)
 
@@ -120,10 +120,6 @@ def _class_line(name: str, found: dict[str, Any]) -> tuple[str, ...]:
 
     figures = (number(found[key], 1) for key in ("precision", "recall", "f1"))
     return name, *figures, f"{found['n']:,}", f"{found['predicted']:,}"
-
-
-def _p(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}" if value >= 0.0001 else "< 0.0001"
 
 
 app = App(no_args_is_help=True, help="Measure encoders, classifiers and taggers.")

@@ -74,7 +74,7 @@ def gain_figures(results: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
         ends, p = interval(gain[key], "+"), gain[key].get("p")
         notes = [f"95%: {ends}"] if ends else []
         if ends and p is not None:
-            notes.append(f"p {p:.4f}" if p >= 1e-4 else "p < 0.0001")
+            notes.append(f"p {p_value(p)}")
         found.append((label, figure(gain[key], "+"), ", ".join(notes), metric))
     return found
 
@@ -142,6 +142,11 @@ def interval(found: Mapping[str, Any], sign: str = "") -> str:
     if low is None or high is None:
         return ""
     return f"{low:{sign}.1f} to {high:{sign}.1f}"
+
+
+def p_value(p: float | None) -> str:
+    """Format the significance of a difference; empty where it was not computed."""
+    return "" if p is None else f"{p:.4f}" if p >= 1e-4 else "< 0.0001"
 
 
 def figure(found: Mapping[str, Any], sign: str = "") -> str:

@@ -30,12 +30,6 @@ log = logging.getLogger(__name__)
 SHOWN = 12  # rows of each list in a report
 Measured: TypeAlias = Literal["classify", "tag"]
 
-# Names of the figures in print order.
-NAMES = {
-    "f1": "F1", "precision": "precision", "recall": "recall", "accuracy": "accuracy",
-    "macro_f1": "macro F1", "micro_f1": "micro F1",
-}  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class System:
@@ -63,11 +57,6 @@ class Evaluated:
 
     scores: dict[str, Any]
     wrong: list[dict[str, Any]]
-
-    @property
-    def figures(self) -> list[str]:
-        """Keys of the scores that have an interval."""
-        return [name for name in NAMES if name in self.scores]
 
 
 def evaluate_to_run(
