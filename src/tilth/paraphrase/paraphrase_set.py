@@ -20,7 +20,7 @@ from tilth.data.labels import is_text
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError
 from tilth.models.names import describe_scorer
-from tilth.paraphrase.settings import BEAMS, MIN_MEANING, ROUND_TRIP, RewriteSettings
+from tilth.paraphrase.settings import BEAMS, MIN_MEANING, RewriteSettings
 from tilth.runs import Progress, Run, part_sizes, refuse_inside
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster
@@ -136,14 +136,11 @@ def run_paraphrase(
     rewriter = load()
     size = settings.part_size or min(_PART_SIZES[1], max(_PART_SIZES[0], len(rows) // 16))
     model, polarity = rewriter.seq2seq, rewriter.polarity
-    recorded = asdict(settings)
-    if not settings.round_trip:  # runs made before these settings do not have them
-        recorded = {name: recorded[name] for name in recorded if name not in ROUND_TRIP}
     run = Run.open(
         out,
         command="paraphrase",
         settings={
-            **recorded, "part_size": size, "columns": list(chosen), "model": model.name,
+            **asdict(settings), "part_size": size, "columns": list(chosen), "model": model.name,
             "scorer": rewriter.scorer.name, "polarity": polarity is not None,
             "precision": model.precision,
         },
@@ -372,7 +369,7 @@ def _card(run: Run, labels: Counter[str], drops: Counter[str], columns: tuple[st
         f"{settings['wording']:g} (0-100; controlled paraphrase, Ogasa, Kajiwara and Arase)"
     )
     least = f"at least {settings['min_meaning']:g}, "
-    if settings.get("round_trip"):
+    if settings["round_trip"]:
         how, least = "whatever came out", ""
     counts = dict(labels) if len(labels) <= 200 else {"": sum(labels.values())}
     return Card(

@@ -23,9 +23,6 @@ _PAPER_RATE = 1e-5  # the best of 5e-6, 1e-5 and 2e-5 there
 _STARTER_RATE = 3e-4  # the starter is a tenth of BART-base and hardly moves at 1e-5
 
 
-ROUND_TRIP = ("round_trip", "forward", "backward")
-
-
 @dataclass(frozen=True, slots=True)
 class RewriteSettings:
     """Settings of rewriting.
