@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from transformers import DistilBertConfig, DistilBertModel
+from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
 import tilth
-from tests.tiny import read_json, salads, save_encoder, save_model, word_tokenizer, write_lines
+from tests.tiny import read_json, salads, save_model, word_tokenizer, write_lines
+from tests.tiny.models import BERT_SHAPE
 from tilth.errors import InputError, TilthError
 from tilth.models import onnx
 from tilth.models.classifier import Kind, load_classifier, new_classifier
@@ -37,7 +38,9 @@ def trained(folder: Path, kind: Kind, base: str | Path) -> str:
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_encoder(tmp_path_factory.mktemp("encoder"))
+    shape = {**BERT_SHAPE, "num_hidden_layers": 1}  # an export takes seconds a layer
+    config = BertConfig(vocab_size=len(word_tokenizer()), **shape)
+    return save_model(tmp_path_factory.mktemp("encoder"), BertModel(config))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +82,7 @@ def test_pairs_and_any_number_of_texts_are_read(model: str, exported: Path) -> N
 
 def test_an_architecture_without_token_types_is_exported(tmp_path: Path) -> None:
     config = DistilBertConfig(
-        vocab_size=len(word_tokenizer()), dim=32, n_layers=2, n_heads=4, hidden_dim=64
+        vocab_size=len(word_tokenizer()), dim=32, n_layers=1, n_heads=4, hidden_dim=64
     )
     base = save_model(tmp_path / "base", DistilBertModel(config))
     name = trained(tmp_path / "model", "class", base)
