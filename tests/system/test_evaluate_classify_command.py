@@ -110,8 +110,10 @@ def test_a_tagger_is_measured_against_another(places: dict[str, Path], tmp_path:
     shown = tilth(*asked, "--wrong", 2)
     (head,) = (line for line in shown.stdout.splitlines() if "probability" in line)
     assert [word.strip(" │┃") for word in head.split("┃") if word] == [
-        "text", "right", "answered", "probability"
+        "text", "missed", "invented", "probability"
     ]  # fmt: skip
+    for name in ("span F1", "precision", "recall", "accuracy"):
+        assert name in shown.stdout
     assert "LOC" in shown.stdout
 
 

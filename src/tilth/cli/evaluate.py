@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tilth.workflows.evaluate_classifier import Evaluated
 
 SHOWN_CLASSES = 30
-_WRONG = ("text", "right", "answered")  # columns of wrong rows, before the probability
 _SUMMED = ("score", "rows")  # of a GLUE task, beside its metrics
 
 Measured = Literal["classify", "tag"]
@@ -84,10 +83,12 @@ def _show(
     if len(by_class) > len(worst):
         say(f"{len(worst)} of {len(by_class)} are shown, the lowest F1: --json has all")
     if tested.wrong:
+        names = ("missed", "invented") if measured == "tag" else ("right", "answered")
         rows = [
-            (*(row[key] for key in _WRONG), f"{row['probability']:.2f}") for row in tested.wrong
+            (row["text"], row["right"], row["answered"], f"{row['probability']:.2f}")
+            for row in tested.wrong
         ]
-        print_table("Most confidently wrong", (*_WRONG, "probability"), rows, texts=3)
+        print_table("Most confidently wrong", ("text", *names, "probability"), rows, texts=3)
     say(f"calibration error {scores['calibration']['error']:.3f}: how far probabilities are off")
     if out is not None:
         say(f"results: {out / 'results.json'}")
@@ -97,7 +98,8 @@ def _print_figures(model: str, tested: Evaluated) -> None:
     from tilth.report.systems import figure_cell, figures_of, p_value
 
     scores = tested.scores
-    names = figures_of(scores)
+    names = dict(figures_of(scores))
+    names.setdefault("accuracy", "accuracy")  # of a tagger's tags
     measured = f"x 100, {scores['n']:,} rows"
     against = scores.get("against")
     if against is None:

@@ -274,7 +274,7 @@ def _set_max_length(encoder: SentenceTransformer, name: str, max_length: int) ->
 def fingerprint_encoder(encoder: SentenceTransformer) -> str:
     """Return 16 hex digits over modules, vocabulary and weights, not device or precision."""
     digest = hashlib.blake2b(digest_size=8)
-    for _, module in encoder.named_children():
+    for module in encoder.children():
         for known in (getattr(module, "tokenizer", None), getattr(module, "words", None)):
             if known is not None:
                 words = known if isinstance(known, list) else sorted(known.get_vocab().items())

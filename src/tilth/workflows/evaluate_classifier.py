@@ -125,7 +125,7 @@ def evaluate_to_run(
             }
         if run is not None:
             run.write_file(RESULTS, json.dumps(scores, indent=2) + "\n")
-    return Evaluated(scores, [scoring.shown(row) for row in scoring.wrong(settings.wrong)])
+    return Evaluated(scores, scoring.wrong(settings.wrong))
 
 
 def warn_of_training_rows(name: str, data: str, examples: Examples) -> None:
@@ -178,7 +178,7 @@ def compare_systems(
         "differences": {
             system.name: scoring.difference(place) for place, system in enumerate(systems) if place
         },
-        "wrong": [scoring.shown(row) for row in scoring.wrong(SHOWN)],
+        "wrong": scoring.wrong(SHOWN),
         "changed": _changed(scoring, len(examples) if len(systems) > 1 else 0),
     }
 
@@ -285,17 +285,19 @@ class _ClassScoring(_Answers):
         return classify.compare_classify_scores(self.gold, first, other, self.labels, **self.how)
 
     def wrong(self, count: int) -> list[dict[str, Any]]:
-        return classify.most_wrong_rows(
+        """Return the most confidently wrong rows: text, right, answered, probability."""
+        found = classify.most_wrong_rows(
             self.texts, self.gold, self.aligned[0], self.labels, kind=self.kind, count=count
         )
-
-    def shown(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "text": "\n".join(row["texts"]),
-            "right": _joined(row["gold"]),
-            "answered": _joined(row["predicted"]),
-            "probability": row["probability"],
-        }
+        return [
+            {
+                "text": "\n".join(row["texts"]),
+                "right": _joined(row["gold"]),
+                "answered": _joined(row["predicted"]),
+                "probability": row["probability"],
+            }
+            for row in found
+        ]
 
     def is_right(self, place: int, row: int) -> bool:
         return bool(np.all(self.answered[place][row] == self.gold[row]))
@@ -330,15 +332,16 @@ class _TagScoring(_Answers):
         return tag.compare_tag_scores(self.gold, self.said[0][0], self.said[place][0], **self.how)
 
     def wrong(self, count: int) -> list[dict[str, Any]]:
-        return tag.most_wrong_sentences(self.tokens, self.gold, *self.said[0], count=count)
-
-    def shown(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "text": row["text"],
-            "right": "\n".join(row["missed"]) or "none",
-            "answered": "\n".join(row["invented"]) or "none",
-            "probability": row["probability"],
-        }
+        found = tag.most_wrong_sentences(self.tokens, self.gold, *self.said[0], count=count)
+        return [
+            {
+                "text": row["text"],
+                "right": "\n".join(row["missed"]) or "none",
+                "answered": "\n".join(row["invented"]) or "none",
+                "probability": row["probability"],
+            }
+            for row in found
+        ]
 
     def is_right(self, place: int, row: int) -> bool:
         return spans(self.said[place][0][row]) == spans(self.gold[row])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -464,7 +465,7 @@ def _multiply(blocks: Sequence[_Block], search: _Search) -> list[_Best]:
         parts = [
             (found[0][start:stop], found[-1][start:stop], scales[start:stop], block.number + start,
              best, floors, mine.values, mine.ids, mine.counts, *work)
-            for start, stop, mine, work in zip(cuts, cuts[1:], gathered, works, strict=False)
+            for (start, stop), mine, work in zip(pairwise(cuts), gathered, works, strict=True)
         ]  # fmt: skip
         gather.each(parts, threads)
     return gathered

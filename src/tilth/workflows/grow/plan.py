@@ -98,10 +98,10 @@ def make_plan(
             raise InputError(_nothing_left(made, settings))
         least = sum(kept.values()) + min(map(cost, saved)) * (1 + bool(bounds))
         simple = sum(cost(arm) for arm in usable if arm.is_simple)
-        few = max(bounds[:1], default=1)
+        first = bounds[0] if bounds else 1
         # Once more for the kept model, which may be the average of two of them.
-        is_long = sum(kept.values()) + (few + 1) * simple > settings.seconds
-        used = [1, *bounds] if few > 1 and is_long else bounds
+        is_long = sum(kept.values()) + (first + 1) * simple > settings.seconds
+        used = [1, *bounds] if first > 1 and is_long else bounds
         return Plan(
             base, why, speeds, kept, dropped, [(arm.name, cost(arm)) for arm in usable], used,
             rungs_of(usable, used, cost), least,
