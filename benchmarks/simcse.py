@@ -71,9 +71,8 @@ def ours(base: str, rows: Dataset, settings: SimcseTraining, steps: int, folder:
     )
     trainer = make_encoder_trainer(
         encoder, TrainingPairs(rows, rows.select([])), simcse_objective(settings), training, folder,
-        Progress(steps, quiet=True),
+        Progress(steps, quiet=True), resumable=False,
     )  # fmt: skip
-    trainer.args.save_strategy = "no"
     trainer.add_callback(clock)
     run_trainer(trainer, too_large="")
     return clock.pairs_per_second(training.batch)

@@ -108,6 +108,7 @@ def ours(base: str, pairs: TrainingPairs, settings: Training, steps: int, folder
     settings = replace(settings, epochs=steps / -(-len(pairs.train) // settings.batch))
     trainer = make_encoder_trainer(
         encoder, pairs, cosine_objective(), settings, folder, Progress(steps, quiet=True),
+        resumable=False,
     )  # fmt: skip
     trainer.add_callback(clock)
     run_trainer(trainer, too_large="")

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from tilth.errors import InputError
+
+SettingsT = TypeVar("SettingsT")
 
 _SHOWN_BITS = 128  # longer numbers are not written out in a message
 
@@ -191,3 +193,12 @@ DIMENSIONS = whole(1, 65_536)
 MULTIPLE = Number(0, 1_000_000, above=True)
 SELECT = Choice(("random", "confidence", "margin", "similarity", "all"))
 LOSS = Choice(("kl", "hard"))
+
+
+def settings_of(kind: type[SettingsT], given: dict[str, Any]) -> SettingsT:
+    """Return a settings dataclass from keyword arguments; refuse unknown names and bad values."""
+    known: dict[str, Any] = getattr(kind, "__dataclass_fields__", {})
+    wrong = next((name for name in given if name not in known), None)
+    if wrong is not None:
+        raise InputError(f"no setting {wrong!r}: there are {', '.join(known)}")
+    return kind(**given)

@@ -45,7 +45,10 @@ def test_labels_alone_in_their_kind_give_what_pairs_there_are() -> None:
     assert not any(one == "a" and not label for one, _, label in seen)
 
 
-def test_texts_of_one_label_come_nearer(tmp_path: Path) -> None:
+def test_texts_of_one_label_come_nearer_without_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilth.models.trainer.move_whole", lambda *_: pytest.fail("a checkpoint"))
     base = save_encoder(tmp_path / "base")
     some = classed(30)
     texts, has = [row["text"] for row in some], targets(some)

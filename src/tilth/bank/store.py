@@ -82,7 +82,7 @@ class MappedShard:
 
     @cached_property
     def signs(self) -> Signs | None:
-        """Return the signs of int8 codes; None for compact, and in banks of earlier versions."""
+        """Return the signs of int8 codes; None for compact."""
         if "signs.npy" not in self._files:
             return None
         groups = -(-self.sentences // GROUP)

@@ -19,6 +19,7 @@ from tilth.classifiers.settings import Adaptation
 from tilth.classifiers.trainer import Schedule, masked_lm_loss, train_model
 from tilth.data import read_texts
 from tilth.errors import InputError
+from tilth.limits import settings_of
 from tilth.models.device import choose_precision
 from tilth.models.lm import MaskedLM, load_masked_lm
 from tilth.models.token_batches import encode_texts
@@ -28,7 +29,6 @@ from tilth.models.trainer import (
     LengthBatchSampler,
     check_processes,
     complete_training,
-    settings_of,
 )
 from tilth.runs import Run, refuse_inside
 from tilth.storage import as_path

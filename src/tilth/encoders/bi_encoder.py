@@ -15,8 +15,8 @@ from tilth.encoders.forward import embed_by_length
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_pairs
 from tilth.encoders.settings import Training
 from tilth.encoders.train import EncoderTraining, Objective, UniqueTexts
+from tilth.limits import settings_of
 from tilth.metrics.correlation import spearman
-from tilth.models.trainer import settings_of
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

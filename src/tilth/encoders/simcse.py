@@ -21,8 +21,8 @@ from tilth.encoders.forward import embed_by_length
 from tilth.encoders.graded_pairs import NEGATIVE, TrainingPairs, read_dev_pairs
 from tilth.encoders.settings import SimcseTraining
 from tilth.encoders.train import EncoderTraining, Objective
+from tilth.limits import settings_of
 from tilth.models.encoder import load_encoder
-from tilth.models.trainer import settings_of
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -125,7 +125,7 @@ class EncoderTraining:
         """
         if out is None:
             with tempfile.TemporaryDirectory(prefix="tilth-") as folder, disk_errors(Path(folder)):
-                fit_encoder(encoder, pairs, self, Path(folder), quiet=quiet)
+                fit_encoder(encoder, pairs, self, Path(folder), resumable=False, quiet=quiet)
             return encoder.eval()
         run = Run.open(
             out,
@@ -184,18 +184,20 @@ def fit_encoder(
     training: EncoderTraining,
     folder: Path,
     *,
+    resumable: bool = True,
     quiet: bool,
 ) -> pa.Table:
     """Train the encoder in place; return step, metric x 100 and loss at each checkpoint.
 
-    Without held-out pairs the metric is NaN.
+    Without held-out pairs the metric is NaN; if the training need not be `resumable` either,
+    no checkpoint is written to `folder`.
     """
     settings, steps = training.settings, training_steps(pairs, training.settings)
     if training.head is not None:
         encoder.append(training.head(encoder).to(encoder.device))
     with silence_transformers(), Progress(steps, quiet=quiet, what="steps") as progress:
         trainer = make_encoder_trainer(
-            encoder, pairs, training.objective, settings, folder, progress
+            encoder, pairs, training.objective, settings, folder, progress, resumable=resumable
         )
         history = run_trainer(
             trainer,
@@ -246,8 +248,13 @@ def make_encoder_trainer(
     settings: Training,
     folder: Path,
     progress: Progress,
+    *,
+    resumable: bool = True,
 ) -> SentenceTransformerTrainer:
-    """Return a trainer that updates an encoder in place; checkpoints go to `folder`."""
+    """Return a trainer that updates an encoder in place; checkpoints go to `folder`.
+
+    They are needed for the best weights on held-out pairs, or to resume.
+    """
     assert settings.learning_rate is not None  # set by `for_base`
     bfloat16 = choose_precision(settings.precision, encoder.device) is torch.bfloat16
     evaluated = len(pairs.validation) > 0
@@ -265,7 +272,7 @@ def make_encoder_trainer(
         batch_sampler=LengthGrouped if objective.group_lengths else RandomBatches,
         eval_strategy="steps" if evaluated else "no",
         eval_steps=settings.evaluate_every,
-        save_strategy="steps",
+        save_strategy="steps" if evaluated or resumable else "no",
         save_steps=settings.evaluate_every,
         metric_for_best_model=f"eval_{objective.metric}" if evaluated else None,
         greater_is_better=True,

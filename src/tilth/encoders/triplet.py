@@ -18,7 +18,7 @@ from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, Trainin
 from tilth.encoders.parallel_pairs import read_parallel
 from tilth.encoders.settings import TripletTraining
 from tilth.encoders.train import EncoderTraining, Objective, UniqueTexts
-from tilth.models.trainer import settings_of
+from tilth.limits import settings_of
 
 if TYPE_CHECKING:
     from datasets import Dataset

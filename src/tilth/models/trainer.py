@@ -119,19 +119,9 @@ def _checksums(folder: Path, *, sync: bool = False) -> dict[str, int]:
     return found
 
 
-SettingsT = TypeVar("SettingsT")
 ArgumentsT = TypeVar("ArgumentsT", bound="TrainingArguments")
 
 _UNFINISHED = "unfinished"
-
-
-def settings_of(kind: type[SettingsT], given: dict[str, Any]) -> SettingsT:
-    """Return a settings dataclass from keyword arguments; refuse unknown names and bad values."""
-    known: dict[str, Any] = getattr(kind, "__dataclass_fields__", {})
-    wrong = next((name for name in given if name not in known), None)
-    if wrong is not None:
-        raise InputError(f"no setting {wrong!r}: there are {', '.join(known)}")
-    return kind(**given)
 
 
 def check_processes(device: str) -> None:

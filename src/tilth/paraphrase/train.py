@@ -23,6 +23,7 @@ from transformers import (
 
 from tilth.data import fingerprint, read_rows
 from tilth.errors import InputError, TilthError
+from tilth.limits import settings_of
 from tilth.models.device import choose_precision, free_memory
 from tilth.models.lm import load_seq2seq
 from tilth.models.pretrained import save_transformer, silence_transformers
@@ -35,7 +36,6 @@ from tilth.models.trainer import (
     check_processes,
     complete_training,
     run_trainer,
-    settings_of,
     training_arguments,
 )
 from tilth.paraphrase.candidates import TAG_COLUMN, TEXT_A, TEXT_B

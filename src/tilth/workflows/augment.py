@@ -24,7 +24,7 @@ from tilth.data.sources import load_folder
 from tilth.errors import InputError
 from tilth.evaluate.classify import answered, classify_scores, kind_of
 from tilth.evaluate.tag import best_tags, tag_scores
-from tilth.limits import TRAININGS
+from tilth.limits import TRAININGS, settings_of
 from tilth.metrics.significance import check_resamples
 from tilth.models.classifier import (
     Classifier,
@@ -33,7 +33,6 @@ from tilth.models.classifier import (
     new_classifier,
 )
 from tilth.models.names import CLASSIFIER
-from tilth.models.trainer import settings_of
 from tilth.report.augment import write_augment_report
 from tilth.report.run_reader import refuse_edited
 from tilth.report.systems import figure_cell, figures_of

@@ -16,11 +16,12 @@ from tilth.data import fingerprint
 from tilth.data.examples import Source, open_rows
 from tilth.errors import InputError, TilthError
 from tilth.files import atomic_write, disk_errors
+from tilth.limits import settings_of
 from tilth.models.classifier import fingerprint_classifier, load_classifier
 from tilth.models.encoder import is_sentence_encoder
 from tilth.models.names import ONNX
 from tilth.models.onnx import OnnxModel, require_onnx, save_onnx
-from tilth.models.trainer import MODEL, model_is_whole, save_whole, settings_of
+from tilth.models.trainer import MODEL, model_is_whole, save_whole
 from tilth.runs import RESULTS, Run, refuse_inside
 from tilth.storage import as_path
 from tilth.workflows.predict import predict

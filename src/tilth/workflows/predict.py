@@ -22,6 +22,7 @@ from tilth.data.labels import is_list, is_text
 from tilth.data.sources import folder_configs
 from tilth.errors import InputError
 from tilth.generation.label_fit import UNRELATED
+from tilth.limits import settings_of
 from tilth.runs import RESULTS, Progress, Run, part_sizes, read_results, refuse_inside
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster, check_fingerprints
@@ -76,8 +77,6 @@ def predict(
         InputError: an argument, the model or the rows are wrong, or `out` holds another run.
         TilthError: the model returns NaN, or the folder cannot be written.
     """
-    from tilth.models.trainer import settings_of  # not above: torch
-
     settings = settings_of(Prediction, asked)
     with ExitStack() as held:
         if out is None:

@@ -12,8 +12,8 @@ from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.classifiers.train import train_on_sources
 from tilth.data.examples import Source, read_examples
 from tilth.errors import InputError
+from tilth.limits import settings_of
 from tilth.models.classifier import Classifier
-from tilth.models.trainer import settings_of
 from tilth.workflows.augmented_run import (
     AugmentedSets,
     columns_of_run,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tilth.data.hashing import hash_of
 from tilth.errors import InputError
 from tilth.evaluate.classify import classify_scores
+from tilth.limits import settings_of
 from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import (
     Classifier,
@@ -21,7 +22,6 @@ from tilth.models.classifier import (
     new_classifier,
 )
 from tilth.models.encoder import load_encoder
-from tilth.models.trainer import settings_of
 from tilth.storage import as_path
 from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems

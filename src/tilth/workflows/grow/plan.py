@@ -110,8 +110,8 @@ def make_plan(
     if settings.base is not None:
         return plan(usual, "as asked")
     slow = plan(usual, "the budget is long enough for it")
-    half = 2 + len(slow.bounds) - len(bounds)  # rungs in which each row is measured once
-    first_half = sum(rung[-1] for rung in slow.rungs[:half]) + slow.least
+    once = sum(bound <= settings.folds for bound in slow.bounds)  # rungs of the first pass
+    first_half = sum(rung[-1] for rung in slow.rungs[:once]) + slow.least
     if first_half <= settings.seconds:
         return slow
     return plan(
