@@ -75,6 +75,16 @@ def _fit(
     return model.classes_, model.coef_, model.intercept_
 
 
+def probabilities(features: Any, head: Head, kind: Kind) -> NDArray[np.float32]:
+    """Return the probabilities of a regression, (rows, labels)."""
+    from scipy.special import expit, softmax
+
+    weights, biases = head
+    logits = np.asarray(features @ weights.T) + biases
+    found: NDArray[np.float32] = expit(logits) if kind == "multi" else softmax(logits, axis=1)
+    return found.astype(np.float32)
+
+
 def begin_head(classifier: Classifier, train: EncodedRows) -> None:
     """Initialise a head on embeddings with the weights of a regression on them.
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.logistic import logistic
+from tilth.classifiers.logistic import logistic, probabilities
 from tilth.encoders.setfit import train_setfit
 from tilth.errors import InputError
 from tilth.models.classifier import ClassifierRows, Kind
@@ -119,17 +119,7 @@ def _fit_setfit(rows: LabeledExamples, base: str, device: str) -> Answer:
 def _fitted(rows: LabeledExamples, features: Features, strength: float) -> Answer:
     """Return logistic regression on features of texts."""
     fitted = logistic(features(rows.texts), np.asarray(rows.targets), rows.kind, strength)
-    return lambda texts: _answers(features(texts), fitted, rows.kind)
-
-
-def _answers(features: Any, fitted: tuple[Any, Any], kind: Kind) -> NDArray[np.float32]:
-    """Return a regression's probabilities, (rows, labels)."""
-    from scipy.special import expit, softmax
-
-    weights, biases = fitted
-    logits = np.asarray(features @ weights.T) + biases
-    found: NDArray[np.float32] = expit(logits) if kind == "multi" else softmax(logits, axis=1)
-    return found.astype(np.float32)
+    return lambda texts: probabilities(features(texts), fitted, rows.kind)
 
 
 def _tfidf(texts: Sequence[tuple[str, ...]]) -> Features:
@@ -189,7 +179,7 @@ def _tagger(rows: LabeledExamples, *_: str) -> Answer:
 
     def answer(sentences: Sequence[Sequence[str]]) -> list[NDArray[np.float32]]:
         ends = np.cumsum([len(tokens) for tokens in sentences])[:-1]
-        return np.split(_answers(features(sentences), fitted, rows.kind), ends)
+        return np.split(probabilities(features(sentences), fitted, rows.kind), ends)
 
     return answer
 

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.logistic import Head, fit_head, head_inputs, set_head, some_rows
+from tilth.classifiers.logistic import (
+    Head,
+    fit_head,
+    head_inputs,
+    probabilities,
+    set_head,
+    some_rows,
+)
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
@@ -74,11 +81,7 @@ class Heads:
 
     def answer(self, head: Head, texts: Sequence[tuple[str, ...]]) -> NDArray[np.float32]:
         """Return the probabilities of single texts, (texts, labels)."""
-        from scipy.special import softmax
-
-        weights, biases = head
-        logits = self.vectors([text for (text,) in texts]) @ weights.T + biases
-        return np.asarray(softmax(logits, axis=1), np.float32)
+        return probabilities(self.vectors([text for (text,) in texts]), head, "class")
 
     def classifier(self, head: Head) -> Classifier:
         """Return the encoder under a head."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.logistic import logistic
+from tilth.classifiers.logistic import logistic, probabilities
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError
 from tilth.generation.label_fit import FIT, fit_encoder, similarity_to_descriptions, warn_of_likes
@@ -244,10 +244,9 @@ class Sources(RowSources):
         if len(fold.train):
             like = self.task.rows.select(fold.train)
             own = self._similarities([text for (text,) in like.texts])  # (rows, labels)
-            weights, biases = logistic(own, np.asarray(like.targets), "class", _STRENGTH)
-            logits = cosines @ weights.T + biases
-        else:
-            logits = (cosines - cosines.mean(axis=0)) / _COSINE
+            fitted = logistic(own, np.asarray(like.targets), "class", _STRENGTH)
+            return probabilities(cosines, fitted, "class")
+        logits = (cosines - cosines.mean(axis=0)) / _COSINE
         found: NDArray[np.float32] = softmax(logits, axis=1).astype(np.float32)
         return found
 
