@@ -505,7 +505,7 @@ def test_a_rows_mean_counts_once(tmp_path: Path) -> None:
         search.go()
     right = search._right(ARMS[2], search.done(ARMS[2]))
     assert len(right) == 200
-    assert {len(values) for values in right.values()} == {2}
+    assert set(right.tolist()) == {0.0, 50.0, 100.0}  # each row was measured twice
 
 
 LAWS = """The tenant shall indemnify the landlord against all claims under section nine.
