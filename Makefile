@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 
+unexport PYTHONDONTWRITEBYTECODE  # else each command under test compiles the sources anew
+
 .PHONY: quickstart test test-all test-browser coverage check fix bench clean
 
 quickstart: $(READY)  ## labelled sentence pairs by the starter model, and a report to look at
