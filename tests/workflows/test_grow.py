@@ -584,10 +584,13 @@ def test_raw_text_like_the_task_is_not_told_from_it(tmp_path: Path, *, is_alike:
     task = read_grow_task(GrowSources(str(write_rows(tmp_path / "rows.jsonl", rows))))
     raw = write_lines(tmp_path / "raw.txt", own[60:] if is_alike else other)
     bank = open_raw((str(raw),), tmp_path, device="cpu")
-    found = domain_similarity(bank, task)
-    assert (found["apart"] <= ALIKE) == is_alike, found
-    few = replace(task, rows=task.rows.select(np.arange(9)))
-    assert "apart" not in domain_similarity(bank, few)
+    for count in (60, 20):
+        found = domain_similarity(bank, replace(task, rows=task.rows.select(np.arange(count))))
+        assert (found["apart"] <= ALIKE) == is_alike, found
+        assert found["far"] != is_alike
+    found = domain_similarity(bank, replace(task, rows=task.rows.select(np.arange(19))))
+    assert "apart" not in found
+    assert not found["far"]  # too few to tell
 
 
 def test_labels_that_a_model_has_no_rows_of_are_named() -> None:
