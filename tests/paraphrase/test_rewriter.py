@@ -110,6 +110,8 @@ def test_what_is_broken_or_below_the_least_meaning_is_no_rewrite(fake: Fake) -> 
     assert texts(70) == [FAR]
     assert set(texts(0)) == {FAR, "A toy."}
     assert rewriter.rewrite([SENTENCE], min_meaning=80)[0].problem == LOW
+    assert rewriter.rewrite([SENTENCE])[0].problem == LOW
+    assert rewriter.rewrite([SENTENCE], meaning=72)[0].text == FAR  # down to the step's 70
 
 
 def test_the_papers_search_takes_the_best_be_it_the_sentence_itself(fake: Fake) -> None:

@@ -20,7 +20,7 @@ from tilth.data.labels import is_text
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError
 from tilth.models.names import describe_scorer
-from tilth.paraphrase.settings import BEAMS, MIN_MEANING, RewriteSettings
+from tilth.paraphrase.settings import BEAMS, RewriteSettings
 from tilth.runs import Progress, Run, part_sizes, refuse_inside
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster
@@ -64,7 +64,7 @@ def paraphrase_set(
     split: str = "train",
     meaning: float = 95.0,
     wording: float = 20.0,
-    min_meaning: float = MIN_MEANING,
+    min_meaning: float | None = None,
     n: int = 1,
     steer: bool = True,
     tries: int = 1,
@@ -140,9 +140,9 @@ def run_paraphrase(
         out,
         command="paraphrase",
         settings={
-            **asdict(settings), "part_size": size, "columns": list(chosen), "model": model.name,
-            "scorer": rewriter.scorer.name, "polarity": polarity is not None,
-            "precision": model.precision,
+            **asdict(settings), "min_meaning": settings.least_meaning, "part_size": size,
+            "columns": list(chosen), "model": model.name, "scorer": rewriter.scorer.name,
+            "polarity": polarity is not None, "precision": model.precision,
         },
         fingerprints={
             "inputs": fingerprint(rows, rows.column_names), **rewriter.fingerprints(),

@@ -21,7 +21,7 @@ from tilth.errors import InputError
 from tilth.models import load_scorer, load_seq2seq
 from tilth.models.polarity import has_polarity, load_polarity
 from tilth.paraphrase.search import BeamSearch, decode
-from tilth.paraphrase.settings import BEAMS, MIN_MEANING, RewriteSettings
+from tilth.paraphrase.settings import BEAMS, RewriteSettings
 from tilth.paraphrase.similarity import meaning as meanings_of
 from tilth.paraphrase.similarity import wording as wordings_of
 from tilth.paraphrase.tags import TAGS, Cell, asked_cell, cell_of
@@ -150,14 +150,14 @@ class Rewriter:
     @overload
     def rewrite(  # type: ignore[overload-overlap]
         self, texts: Sequence[str], *, meaning: float = ..., wording: float = ...,
-        min_meaning: float = ..., n: Literal[1] = ..., steer: bool = ..., tries: int = ...,
+        min_meaning: float | None = ..., n: Literal[1] = ..., steer: bool = ..., tries: int = ...,
         beams: int = ..., seed: int = ...,
     ) -> list[Rewrite]: ...  # fmt: skip
 
     @overload
     def rewrite(
         self, texts: Sequence[str], *, n: int, meaning: float = ..., wording: float = ...,
-        min_meaning: float = ..., steer: bool = ..., tries: int = ..., beams: int = ...,
+        min_meaning: float | None = ..., steer: bool = ..., tries: int = ..., beams: int = ...,
         seed: int = ...,
     ) -> list[list[Rewrite]]: ...  # fmt: skip
 
@@ -167,7 +167,7 @@ class Rewriter:
         *,
         meaning: float = 95.0,
         wording: float = 20.0,
-        min_meaning: float = MIN_MEANING,
+        min_meaning: float | None = None,
         n: int = 1,
         steer: bool = True,
         tries: int = 1,
@@ -224,7 +224,7 @@ class Rewriter:
         if settings.steer:
             beams = max(1, -(-2 * beams // len(COPY_COSTS)))
         nearest = settings.steer or settings.tries > 1  # else the search's own order counts
-        copies = not nearest and not settings.min_meaning  # as in the paper: a copy counts
+        copies = not nearest and not settings.least_meaning  # as in the paper: a copy counts
         for number in range(settings.tries):
             if not sentences:
                 return
@@ -283,7 +283,7 @@ class Rewriter:
         n = settings.n
         waiting = []
         for sentence, some in zip(sentences, found, strict=True):
-            high = [one for one in some if one.meaning >= settings.min_meaning]
+            high = [one for one in some if one.meaning >= settings.least_meaning]
             sentence.low += len(some) - len(high)
             waiting.append(high)
         if self.polarity is None:

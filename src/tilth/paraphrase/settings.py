@@ -12,7 +12,7 @@ from tilth.limits import PARTS, SEED, Choice, TrainingPrecision, check_fields, w
 
 BEAMS = 5  # of the published sample code; the paper's own figures are of 20
 TRIES = 3  # searches at most where rewrites are checked
-MIN_MEANING = 80.0
+_LEAST_MEANING = 80.0
 # (top-k, temperature) of sampling, as published (section 4.1), each forward and each backward.
 SAMPLING = ((20, 3.0), (30, 2.0))
 HELD_OUT = 2_700  # 50 pairs a unit, as published
@@ -42,10 +42,11 @@ class RewriteSettings:
         "Similarity of wording, 0 to 45; the step of 5 that it lies in counts, 0 to 10 is one.",
     ] = 20.0
     min_meaning: Annotated[
-        float,
+        float | None,
         limits.LEAST_MEANING,
-        "Leave out rewrites of a sentence whose measured meaning is below; 0: none.",
-    ] = MIN_MEANING
+        "Leave out rewrites of a sentence whose measured meaning is below; 0: none; default: 80, "
+        "or the step of --meaning where that is lower.",
+    ] = None
     n: Annotated[
         int,
         limits.BEAMS,
@@ -84,6 +85,15 @@ class RewriteSettings:
         check_fields(self)
         if self.round_trip and self.n != 1:
             raise InputError("--round-trip writes one text for each: leave --number out")
+
+    @property
+    def least_meaning(self) -> float:
+        """The measured meaning below which rewrites are left out."""
+        from tilth.paraphrase.tags import STEP  # not above: numpy
+
+        if self.min_meaning is not None:
+            return self.min_meaning
+        return min(_LEAST_MEANING, self.meaning // STEP * STEP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from tilth.data.examples import Examples, read_examples
 from tilth.errors import InputError
 from tilth.evaluate.glue import TASKS, accuracy, glue_scores
 from tilth.models.classifier import fingerprint_classifier, new_classifier
-from tilth.paraphrase.settings import MIN_MEANING, RewriteSettings
+from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes.paraphrase import PART
 from tilth.runs import Run
 from tilth.workflows.train_scorer import OUTPUT
@@ -109,10 +109,8 @@ def draw_rows(rows: LabeledExamples, size: int | None = None) -> LabeledExamples
 
 
 def asked(pair: tuple[int, int], beams: int) -> RewriteSettings:
-    """Return the settings of rewrites at a meaning, which the least one does not exceed."""
-    meaning, wording = pair
-    low = min(float(meaning), MIN_MEANING)
-    return RewriteSettings(meaning, wording, min_meaning=low, beams=beams, part_size=PART)
+    """Return the settings of rewrites at a meaning and a wording."""
+    return RewriteSettings(*pair, beams=beams, part_size=PART)
 
 
 def rewritten(
