@@ -26,7 +26,6 @@ from tilth.models import load_seq2seq
 from tilth.paraphrase.rewriter import Rewrite, Rewriter, load_paraphraser
 from tilth.paraphrase.round_trip import round_trip
 from tilth.paraphrase.search import BeamSearch, decode
-from tilth.paraphrase.settings import MIN_MEANING
 from tilth.paraphrase.similarity import long_enough, meaning, without_symbols, wording
 from tilth.paraphrase.tags import asked_cell
 
@@ -99,11 +98,9 @@ def rewrite(arguments: argparse.Namespace) -> None:
             for tries in (0, *arguments.tries):
                 began = time.perf_counter()
                 if tries:
-                    low = min(MIN_MEANING, asked_meaning)
                     found = steered.rewrite(
-                        texts, meaning=asked_meaning, wording=asked_wording, min_meaning=low,
-                        tries=tries,
-                    )  # fmt: skip
+                        texts, meaning=asked_meaning, wording=asked_wording, tries=tries
+                    )
                 else:  # the paper's decoding: the best output, whatever it is
                     found = by_tags.rewrite(
                         texts, meaning=asked_meaning, wording=asked_wording, min_meaning=0,
