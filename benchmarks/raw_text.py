@@ -21,7 +21,7 @@ import numpy as np
 from grow import lines, table
 from tilth.bank import Bank
 from tilth.workflows.grow.settings import GrowSources
-from tilth.workflows.grow.task import domain_similarity, open_raw, read_grow_task
+from tilth.workflows.grow.task import GrowTask, domain_similarity, open_raw, read_grow_task
 from to_label import write
 
 MOST = 8_000  # raw sentences of a task
@@ -50,10 +50,15 @@ def opened(raw: str, folder: Path) -> Bank:
     return bank
 
 
-def compared(file: Path, rows: list[dict[str, str]], bank: Bank) -> str:
-    """Return how near rows are to a bank, in words."""
-    some = [{"text": row["text"], "label": str(n % 2)} for n, row in enumerate(rows)]  # not read
-    found = domain_similarity(bank, read_grow_task(GrowSources(write(file, some))))
+def task_of(file: Path, texts: list[str]) -> GrowTask:
+    """Return a task of texts, with labels that are not compared."""
+    rows = [{"text": text, "label": str(number % 2)} for number, text in enumerate(texts)]
+    return read_grow_task(GrowSources(write(file, rows)))
+
+
+def compared(task: GrowTask, bank: Bank) -> str:
+    """Return how near a task's rows are to a bank, in words."""
+    found = domain_similarity(bank, task)
     said = f"{found['raw'] - found['own']:+.2f} / {found.get('apart', np.nan):.2f}"
     return said + " far" * bool(found["far"])
 
@@ -78,11 +83,10 @@ def main() -> None:
             cells = dict.fromkeys(banks, "")
             for draw in map(int, asked.draws.split(",")):
                 order = np.random.default_rng(draw).permutation(len(own))[:count]
-                some = [own[at] for at in order.tolist()]
+                texts = [own[at]["text"] for at in order.tolist()]
+                task = task_of(asked.out / "rows.jsonl", texts)
                 for raw, bank in banks.items():
-                    cells[raw] += ("; " if cells[raw] else "") + compared(
-                        asked.out / "rows.jsonl", some, bank
-                    )
+                    cells[raw] += ("; " if cells[raw] else "") + compared(task, bank)
             found.append((f"{name}, {count}", *cells.values()))
     table(("rows", *(f"raw: {name}" for name in banks)), found)
 

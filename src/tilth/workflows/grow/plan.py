@@ -111,12 +111,12 @@ def make_plan(
         return plan(usual, "as asked")
     slow = plan(usual, "the budget is long enough for it")
     once = sum(bound <= settings.folds for bound in slow.bounds)  # rungs of the first pass
-    first_half = sum(rung[-1] for rung in slow.rungs[:once]) + slow.least
-    if first_half <= settings.seconds:
+    first_pass = sum(rung[-1] for rung in slow.rungs[:once]) + slow.least
+    if first_pass <= settings.seconds:
         return slow
     return plan(
         QUICK,
-        f"the budget is too short for {usual}, which takes about {duration_words(first_half)}",
+        f"the budget is too short for {usual}, which takes about {duration_words(first_pass)}",
     )
 
 

@@ -135,19 +135,25 @@ class Search:
         trainer = self.trainer
         return self.speeds.seconds(arm, trainer.task, trainer.sources, trainer.teacher)
 
-    def answers(self, arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the right labels of all rows that an arm was measured on, and its answers."""
-        gold = [np.asarray(fold.rows.targets).argmax(axis=1) for fold in self.done(arm)]
-        given = [self._answers[self._index(arm, fold)] for fold in self.done(arm)]
+    def answers(
+        self, arm: Arm, folds: Sequence[Fold] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the right labels of the rows that an arm was measured on, and its answers.
+
+        Args:
+            folds: of the rows; None: all that it was measured on.
+        """
+        some = self.done(arm) if folds is None else folds
+        gold = [np.asarray(fold.rows.targets).argmax(axis=1) for fold in some]
+        given = [self._answers[self._index(arm, fold)] for fold in some]
         return np.concatenate(gold), np.concatenate(given)
 
     def _right(self, arm: Arm, folds: Sequence[Fold]) -> NDArray[np.float64]:
         """Return how often each measured row is answered rightly, x 100, (rows,)."""
-        gold = [np.asarray(fold.rows.targets).argmax(axis=1) for fold in folds]
-        said = [self._answers[self._index(arm, fold)].argmax(axis=1) for fold in folds]
+        gold, given = self.answers(arm, folds)
         rows = np.concatenate([fold.held for fold in folds])  # (measurements,)
         places = np.unique(rows, return_inverse=True)[1]
-        rights = np.bincount(places, np.concatenate(gold) == np.concatenate(said))
+        rights = np.bincount(places, gold == given.argmax(axis=1))
         return 100 * rights / np.bincount(places)
 
     def score(self, arm: Arm) -> Interval:
