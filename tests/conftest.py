@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -40,11 +41,12 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
-def pytest_runtest_setup() -> None:
-    """Take imported modules out of garbage collection, which each training does several times."""
-    global _modules
-    if len(sys.modules) > _modules + 100:
-        _modules = len(sys.modules)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Take what stays out of garbage collection, which each training does several times."""
+    global _seen
+    seen = (item.path, len(sys.modules) // 100)
+    if seen != _seen:
+        _seen = seen
         gc.collect()
         gc.freeze()
 
@@ -54,7 +56,7 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
-_modules = 0
+_seen: tuple[Path, int] | None = None  # the file, and hundreds of modules
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,8 @@ def _own_state() -> Iterator[None]:
     finally:
         logging.root.handlers[:] = handlers
         for logger, level in levels.items():
-            logger.setLevel(level)
+            if logger.level != level:  # setting one forgets what all loggers know
+                logger.setLevel(level)
         os.environ.clear()
         os.environ.update(environment)
         torch.set_num_threads(threads)

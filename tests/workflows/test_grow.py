@@ -987,6 +987,17 @@ def test_a_run_that_another_version_began_with_other_ways_is_refused(
         run_grow(grown[0], base)
 
 
+def test_long_texts_are_told_once_and_not_by_each_training(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_rows(place / "train.jsonl", [{**row, "text": 99 * row["text"]} for row in classed(24)])
+    try_only(monkeypatch, MAJORITY, PLAIN)
+    found = run_grow(place, base, raw=(), test=None)
+    assert any(one["trainings"] == 2 for one in found["arms"] if one["name"] == PLAIN)
+    said = [line for line in caplog.messages if "texts of more than" in line]
+    assert said == [f"texts of more than 32 tokens are cut, as {base} reads no more"]
+
+
 def test_rows_that_cannot_be_paraphrased_are_grown_without(
     place: Path, base: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,6 +18,7 @@ from tilth.data import load_folder, read_rows
 from tilth.data.examples import read_examples
 from tilth.errors import InputError
 from tilth.models.encoder import load_encoder
+from tilth.models.truncation import warn_of_cuts
 from tilth.runs import RunMismatch
 from tilth.workflows import predict as predicting
 from tilth.workflows.predict import predict, predict_to_run
@@ -291,12 +292,10 @@ def test_two_labels_of_one_name_have_no_probabilities_by_name(
 def test_cut_texts_are_counted_once_over_all_parts(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tilth.models import predict as labelling
-
     right = MODELS["class"].probabilities
 
     def cuts(texts: Any, **options: Any) -> Any:
-        labelling.log.warning(labelling.CUT, 2, len(texts), 16, "class")
+        warn_of_cuts(2, len(texts), 16, "class")
         return right(texts, **options)
 
     monkeypatch.setattr(MODELS["class"], "probabilities", cuts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,12 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from tilth.models.token_batches import encode_texts, encode_words, uses_token_type_ids
+from tilth.models.truncation import warn_of_cuts
 
 if TYPE_CHECKING:
     from tilth.classifiers.examples import LabeledExamples
     from tilth.models.classifier import Classifier
 
-log = logging.getLogger(__name__)
 
 Batch = dict[str, torch.Tensor]
 TARGETS, WEIGHTS, WORD_STARTS = "targets", "weights", "word_starts"
@@ -147,11 +146,7 @@ def encode(classifier: Classifier, rows: LabeledExamples, *, bfloat16: bool) -> 
         if found.types is not None:
             types.append(found.types.astype(np.uint8))
         cut += found.cut
-    if cut:
-        log.warning(
-            "%d of %d texts are longer than the %d tokens that are read: they were cut", cut,
-            len(rows), limit,
-        )  # fmt: skip
+    warn_of_cuts(cut, len(rows), limit, classifier.name)
     targets, weights = rows.targets, rows.weights
     if isinstance(targets, list):
         if weights is not None:

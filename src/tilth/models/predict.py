@@ -6,7 +6,6 @@ Texts are sorted by length and batched with similar ones, each distinct text onc
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,17 +32,15 @@ from tilth.models.token_batches import (
     encode_words,
     uses_token_type_ids,
 )
+from tilth.models.truncation import warn_of_cuts
 from tilth.models.unpadded import is_unpadded, unpadded
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
     from tilth.runs import Progress
 
-log = logging.getLogger(__name__)
-
 # onnxruntime is faster on batches that stay in a core's cache.
 _ONNX_TOKENS = 384
-CUT = "%d of %d texts are longer than the %d tokens that %s reads: they were cut"
 
 Row = TypeVar("Row", bound=Hashable)
 Made = TypeVar("Made")
@@ -79,8 +76,7 @@ def probabilities(
             model, classifier.tokenizer, unique, classifier.max_length, activation,
             batch_tokens=batch_tokens, progress=progress,
         )  # fmt: skip
-    if cut:
-        log.warning(CUT, cut, len(unique), classifier.max_length, classifier.name)
+    warn_of_cuts(cut, len(unique), classifier.max_length, classifier.name)
     _check_finite(np.asarray(np.isfinite(found).all(axis=1)), unique, classifier.name)
     if progress is not None:
         progress.advance(len(texts) - len(unique))

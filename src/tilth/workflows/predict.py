@@ -23,12 +23,13 @@ from tilth.data.sources import folder_configs
 from tilth.errors import InputError
 from tilth.generation.label_fit import UNRELATED
 from tilth.limits import settings_of
+from tilth.models.truncation import one_warning_on_cuts
 from tilth.runs import RESULTS, Progress, Run, part_sizes, read_results, refuse_inside
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster, check_fingerprints
 from tilth.selftrain.retrieve import PART
 from tilth.storage import as_path
-from tilth.workflows.predictors import Predictor, load_predictor, one_warning_on_cuts
+from tilth.workflows.predictors import Predictor, load_predictor
 from tilth.workflows.settings import Prediction
 
 if TYPE_CHECKING:

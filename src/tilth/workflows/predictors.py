@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -214,27 +212,3 @@ def _spans(
 def _by_name(probabilities: NDArray[np.float32], labels: Sequence[str]) -> pa.StructArray:
     columns = [pa.array(column) for column in np.ascontiguousarray(probabilities.T)]
     return pa.StructArray.from_arrays(columns, list(labels))
-
-
-@contextmanager
-def one_warning_on_cuts() -> Iterator[None]:
-    """Log one warning on truncated texts at the end, instead of one per part."""
-    counts: Counter[tuple[Any, ...]] = Counter()
-    labels = logging.getLogger("tilth.models.predict")
-
-    def count(record: logging.LogRecord) -> bool:
-        from tilth.models.predict import CUT  # not above: torch
-
-        if record.msg != CUT or not isinstance(record.args, tuple):
-            return True
-        counts[record.args[2:]] += int(str(record.args[0]))
-        return False
-
-    labels.addFilter(count)
-    try:
-        yield
-    finally:
-        labels.removeFilter(count)
-        for (longest, name), cut in counts.items():
-            log.warning("%d texts are longer than the %d tokens that %s reads: they were cut",
-                        cut, longest, name)  # fmt: skip

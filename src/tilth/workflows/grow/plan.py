@@ -15,6 +15,7 @@ from tilth.classifiers.settings import Finetuning
 from tilth.errors import InputError
 from tilth.generation.estimate import duration_words
 from tilth.models.classifier import new_classifier
+from tilth.models.truncation import counted_cuts
 from tilth.report.systems import SETFIT
 from tilth.workflows import baselines
 from tilth.workflows.grow.arms import Arm, Bases
@@ -157,12 +158,14 @@ def measure_speed(base: str, task: GrowTask, device: str) -> tuple[float, float]
         settings = Finetuning(epochs=epochs, batch=_BATCH).for_base(base)
         fine_tune(model, rows, None, settings, quiet=True)
 
-    train(1)  # the first steps prepare
-    few = fastest(lambda: train(1))
-    # What every training takes, whatever its length, is left out.
-    trained = max(fastest(lambda: train(_EPOCHS)) - few, 0.1 * few)
-    model.model.train(mode=False)
-    return (_EPOCHS - 1) * _ROWS / trained, _ROWS / fastest(lambda: model.probabilities(rows.texts))
+    with counted_cuts():
+        train(1)  # the first steps prepare
+        few = fastest(lambda: train(1))
+        # What every training takes, whatever its length, is left out.
+        trained = max(fastest(lambda: train(_EPOCHS)) - few, 0.1 * few)
+        model.model.train(mode=False)
+        labelled = fastest(lambda: model.probabilities(rows.texts))
+    return (_EPOCHS - 1) * _ROWS / trained, _ROWS / labelled
 
 
 def _source_seconds(task: GrowTask, sources: Sources, arms: Sequence[Arm]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from tilth.metrics.significance import Interval, mean_interval
 from tilth.models.trainer import MODEL, is_whole
+from tilth.models.truncation import counted_cuts
 from tilth.report.systems import AVERAGE, SETFIT
 from tilth.runs import Progress, Run
 from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, from_lists
@@ -33,6 +35,8 @@ from tilth.workflows.train_classifier import LABELLED_SHARE
 if TYPE_CHECKING:
     from tilth.workflows.grow.settings import Growth
     from tilth.workflows.grow.task import Fold
+
+log = logging.getLogger(__name__)
 
 ROW, SECONDS = "row", "seconds"
 _TEACHER = "teacher"  # key in `run.resolved`: the arm that labels sentences
@@ -96,6 +100,7 @@ class Search:
     quiet: bool = False
     _seconds: dict[int, float] = field(default_factory=dict)
     _answers: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    _cut: set[tuple[int, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for index in self.run.done():
@@ -416,7 +421,8 @@ class Search:
         if self._has_teacher(arm) and self.done(self.teacher):
             self._teach()
         began = time.monotonic()
-        given = np.asarray(self.trainer.answers(arm, fold), np.float32)
+        with counted_cuts() as cuts:
+            given = np.asarray(self.trainer.answers(arm, fold), np.float32)
         seconds = time.monotonic() - began
         index = self._index(arm, fold)
         self.run.write_part(index, pa.table({
@@ -424,6 +430,9 @@ class Search:
             SECONDS: pa.array(np.full(len(given), seconds)),
         }))  # fmt: skip
         self._read(index)
+        for longest, name in sorted(cuts.keys() - self._cut):
+            log.warning("texts of more than %d tokens are cut, as %s reads no more", longest, name)
+        self._cut |= cuts.keys()
 
     def _is_settled(self, alive: Sequence[Arm]) -> bool:
         """Tell whether no other arm is likely to be better than the best by the margin."""
