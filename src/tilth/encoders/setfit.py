@@ -30,7 +30,6 @@ def train_setfit(
     *,
     seed: int = 0,
     device: str = "auto",
-    quiet: bool = True,
 ) -> SentenceTransformer:
     """Train an encoder so that texts of one label are similar, and texts of two labels are not.
 
@@ -51,7 +50,7 @@ def train_setfit(
     settings = Training(batch=_BATCH, evaluate_every=MOST_PAIRS, seed=seed).for_base(base)
     training = EncoderTraining("setfit", base, settings, cosine_objective())
     parts = TrainingPairs(pairs, Dataset.from_dict({name: [] for name in pairs.column_names}))
-    return training.train(training.load_base(device), parts, None, overwrite=False, quiet=quiet)
+    return training.train(training.load_base(device), parts, None, overwrite=False, quiet=True)
 
 
 def contrastive_pairs(

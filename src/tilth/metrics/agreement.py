@@ -9,6 +9,7 @@ from itertools import permutations
 
 _Z = 1.959963984540054  # of a 95% interval
 _MOST_ROWS = 1_000_000
+_HALF_WIDTH = 0.03  # of an interval that is narrow enough
 
 
 def wilson(right: float, rows: float) -> tuple[float, float]:
@@ -33,8 +34,8 @@ def wilson(right: float, rows: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def more_rows(right: float, rows: float, half: float = 0.03) -> int:
-    """Return how many more rows make the half width of the Wilson interval at most `half`.
+def more_rows(right: float, rows: float) -> int:
+    """Return how many more rows make the half width of the Wilson interval at most 0.03.
 
     The share is taken to be (right + 2) / (rows + 4), nearer to a half than what few rows show.
 
@@ -42,14 +43,14 @@ def more_rows(right: float, rows: float, half: float = 0.03) -> int:
         Agresti and Coull 1998, Approximate is better than "exact" for interval estimation.
     """
     least, most = wilson(right, rows)
-    if (most - least) / 2 <= half:
+    if (most - least) / 2 <= _HALF_WIDTH:
         return 0
     share = (right + 2) / (rows + 4)
     low, high = 0, _MOST_ROWS
     while low < high:
         more = (low + high) // 2
         least, most = wilson(share * (rows + more), rows + more)
-        if (most - least) / 2 <= half:
+        if (most - least) / 2 <= _HALF_WIDTH:
             high = more
         else:
             low = more + 1
