@@ -100,6 +100,13 @@ def test_crlf_bom_and_missing_last_line_end(tmp_path: Path) -> None:
     assert read_texts(path)["text"][:] == ["One."]
 
 
+def test_fields_of_a_csv_file_may_be_separated_by_semicolons(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.csv", b'\xef\xbb\xbfReview;n\r\n"Good; warm, too.";1\r\nBad.;2,5\r\n')
+    assert read_rows(path)[:] == {"Review": ["Good; warm, too.", "Bad."], "n": ["1", "2,5"]}
+    path = put(tmp_path / "b.csv", "a;b,n\nx;y,1\n")
+    assert read_rows(path)[:] == {"a;b": ["x;y"], "n": ["1"]}
+
+
 def test_emoji_right_to_left_and_unusual_separators_stay(tmp_path: Path) -> None:
     texts = ["👩‍👩‍👧 היי", "مرحبا بالعالم", "a\u2028b", "c\x0bd\x85e", "e\u0301"]
     path = put(tmp_path / "a.txt", "\n".join(texts))
@@ -149,6 +156,9 @@ def test_empty_lines_are_skipped_and_counted(
         ("a.parquet", b"PAR1 not really", ["no readable Parquet"]),
         ("a.parquet", b"", ["no readable Parquet"]),
         ("a.docx", b"x", ["the ending is not known: use .txt, .jsonl"]),
+        ("a.json", b"[]", ["the ending is not known: write one object a line as .jsonl"]),
+        ("a.XLSX", b"x", ["the ending is not known: save the sheet as .csv in UTF-8"]),
+        ("a.csv", "text;n\na;1\nb;2;3\n", [":3: 3 fields, the header has 2"]),
         ("a", b"x", ["the ending is not known"]),
     ],
 )

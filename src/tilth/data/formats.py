@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from io import BufferedReader
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -138,7 +138,10 @@ def _check_surrogates(path: Path, number: int, row: FileRow) -> None:
 
 def _delimited(path: Path, *, delimiter: str) -> Iterator[tuple[int, FileRow]]:
     lines = (line + "\n" for _, line in read_lines(path, _MAX_RECORD_BYTES))
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    first = next(lines, "")
+    if delimiter == "," and "," not in first and ";" in first:
+        delimiter = ";"  # of spreadsheets where a comma begins the decimals
+    reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
     begun = 1
     try:
         header = next(reader, [])

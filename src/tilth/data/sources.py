@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 _CARD = "README.md"
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
+_REMEDIES = {
+    ".json": "write one object a line as .jsonl (jq -c '.[]' of a list)",
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save the sheet as .csv in UTF-8"),
+}
 _HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[^/\s]+))?")
 
 
@@ -97,7 +101,8 @@ def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:
         return _locate_folder(path)
     if exists:
         if ending_of(path) is None:
-            raise InputError(f"{path}: the ending is not known: use {', '.join(ENDINGS)}")
+            remedy = _REMEDIES.get(path.suffix.lower(), f"use {', '.join(ENDINGS)}")
+            raise InputError(f"{path}: the ending is not known: {remedy}")
         return [path]
     match = _HUB_NAME.fullmatch(str(source))
     is_path = isinstance(source, Path) or ending_of(path) is not None or in_local_folder(path)
