@@ -34,11 +34,12 @@ def warn_of_cuts(cut: int, texts: int, longest: int, name: str) -> None:
 @contextmanager
 def counted_cuts() -> Iterator[Counter[tuple[int, str]]]:
     """Yield the number of truncated texts by limit and model, of which nothing is logged."""
-    _counting.append(Counter())
+    counts: Counter[tuple[int, str]] = Counter()
+    _counting.append(counts)
     try:
-        yield _counting[-1]
-    finally:
-        _counting.pop()
+        yield counts
+    finally:  # jobs in other threads may have begun or ended meanwhile
+        _counting[:] = [one for one in _counting if one is not counts]
 
 
 @contextmanager
