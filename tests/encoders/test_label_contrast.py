@@ -9,7 +9,7 @@ import torch
 from tests.selftrain.labelled import classed
 from tests.tiny import save_encoder
 from tests.tiny.trained import same_weights
-from tilth.encoders.label_contrast import _even_rows, contrast, train_label_contrast
+from tilth.encoders.label_contrast import _even_rows, contrast, step_count, train_label_contrast
 from tilth.models import load_encoder
 
 
@@ -65,3 +65,10 @@ def test_texts_of_one_label_come_nearer(tmp_path: Path, monkeypatch: pytest.Monk
     assert not same_weights(
         trained, train_label_contrast(texts, targets, base, seed=1, device="cpu")
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps"), [(2, 40), (50, 62), (100, 120), (768, 120), (1000, 156)]
+)
+def test_few_rows_take_fewer_steps_and_many_five_passes(rows: int, steps: int) -> None:
+    assert step_count(rows) == steps
