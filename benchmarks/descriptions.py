@@ -39,10 +39,11 @@ def main() -> None:
         rows = [json.loads(row) for row in Path(str(given.test)).read_text().splitlines()]
         task = read_grow_task(given)
         gold = np.array([task.labels.index(str(row["label"])) for row in rows])
+        texts, none = [row["text"] for row in rows], whole_fold(task.rows)
         made = sources.Sources(task, None, Growth(), asked.out, "cpu")
         for scale in map(float, asked.scales.split(",")):
             sources._COSINE = scale
-            found = made.by_description([row["text"] for row in rows], whole_fold(task.rows))
+            found = made.by_description(texts, none)
             right, sure = found.argmax(axis=1) == gold, found.max(axis=1)
             shares = right.mean(), sure.mean(), calibration(sure, right)["error"]
             loss = -np.log(found[np.arange(len(gold)), gold]).mean()

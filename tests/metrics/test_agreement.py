@@ -43,6 +43,7 @@ def test_more_rows_are_just_enough(right: int, rows: int) -> None:
     assert half(rows + more) <= 0.03
     assert more == 0 or half(rows + more - 1) > 0.03
     assert (more == 0) == (rows == 1000)
+    assert more_rows(right, rows + 10_000) == 0
 
 
 # Krippendorff 2011, section C: four observers, twelve units.

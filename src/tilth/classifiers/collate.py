@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tilth.classifiers.examples import LabeledExamples
     from tilth.models.classifier import Classifier
 
-
 Batch = dict[str, torch.Tensor]
 TARGETS, WEIGHTS, WORD_STARTS = "targets", "weights", "word_starts"
 TEXTS_AT_ONCE = 10_000
