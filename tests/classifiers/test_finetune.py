@@ -12,7 +12,6 @@ from tests.selftrain.labelled import as_rows, classed, several, tagged
 from tests.tiny.classifiers import are_same
 from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.finetune import TrainingCurve, fine_tune, score
-from tilth.classifiers.logistic import logistic
 from tilth.classifiers.settings import Finetuning
 from tilth.errors import InputError, TilthError
 from tilth.models.classifier import Classifier, new_classifier
@@ -190,23 +189,3 @@ def test_weights_that_become_nan_are_reported(base: str, monkeypatch: pytest.Mon
     monkeypatch.setattr("tilth.classifiers.trainer.all_finite", lambda _: False)
     with pytest.raises(TilthError, match="lower --learning-rate"):
         trained(base, as_rows(classed(48)), as_rows(classed(9)), epochs=1)
-
-
-def test_a_regression_of_fewer_than_two_rows_a_label_finds_them_without_a_warning() -> None:
-    targets = np.eye(40, dtype=np.float32)[np.arange(60) % 40]
-    features = targets + np.random.default_rng(0).normal(0, 0.05, targets.shape)
-    weights, biases = logistic(features.astype(np.float32), targets, "class", 10.0)
-    found = (features @ weights.T + biases).argmax(axis=1)
-    assert found.tolist() == (np.arange(60) % 40).tolist()
-
-
-def test_rows_of_a_regression_count_as_often_as_is_said() -> None:
-    rng = np.random.default_rng(0)
-    features, targets = rng.standard_normal((30, 4)), np.eye(3, dtype=np.float32)[np.arange(30) % 3]
-    counts = np.arange(30) % 4
-    repeated = np.repeat(np.arange(30), counts)
-    weighted = logistic(features, targets, "class", 1.0, counts)
-    for one, other in zip(
-        weighted, logistic(features[repeated], targets[repeated], "class", 1.0), strict=True
-    ):
-        np.testing.assert_allclose(one, other, atol=1e-3)

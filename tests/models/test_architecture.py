@@ -11,7 +11,7 @@ from tests.tiny.models import BERT_SHAPE, save_model, word_tokenizer
 from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import labeled_examples
 from tilth.classifiers.finetune import fine_tune
-from tilth.classifiers.logistic import begin_head, head_inputs, logistic
+from tilth.classifiers.logistic import begin_head, head_inputs
 from tilth.classifiers.settings import Finetuning
 from tilth.data.examples import read_examples
 from tilth.errors import InputError
@@ -101,36 +101,6 @@ def test_training_begins_with_the_regression(base: str) -> None:
     trained = made(base, tuple(rows.labels))
     fine_tune(trained, rows, None, Finetuning(epochs=0.01, learning_rate=1e-9), quiet=True)
     np.testing.assert_allclose(trained.answers(rows), classifier.answers(rows), atol=1e-4)
-
-
-def test_logistic_regression_is_that_of_scikit_learn() -> None:
-    from scipy.special import expit, softmax
-    from sklearn.linear_model import LogisticRegression
-
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(200, 5))
-    places = (features[:, 0] > 0).astype(int) + (features[:, 1] > 0)
-    one_hot = np.eye(4, dtype=np.float32)[places]  # the last label is never seen
-    weights, biases = logistic(features, one_hot, "class", 1.0)
-    found = softmax(features @ weights.T + biases, axis=1)
-    expected = LogisticRegression(C=1.0, max_iter=1000).fit(features, places)
-    np.testing.assert_allclose(found[:, :3], expected.predict_proba(features), atol=0.01)
-    assert (found[:, 3] < 0.01).all()
-
-    some = places < 2
-    weights, biases = logistic(features[some], one_hot[some][:, :2], "class", 1.0)
-    two = LogisticRegression(C=1.0, max_iter=1000).fit(features[some], places[some])
-    np.testing.assert_allclose(
-        softmax(features @ weights.T + biases, axis=1), two.predict_proba(features), atol=1e-4
-    )
-
-    several = (features[:, :3] > 0).astype(np.float32)
-    several[:, 2] = 1.0  # a label that all rows have
-    weights, biases = logistic(features, several, "multi", 1.0)
-    found = expit(features @ weights.T + biases)
-    own = LogisticRegression(C=1.0, max_iter=1000).fit(features, several[:, 0])
-    np.testing.assert_allclose(found[:, 0], own.predict_proba(features)[:, 1], atol=1e-4)
-    assert (found[:, 2] > 0.9).all()
 
 
 def test_a_classifier_prints_as_one_line(base: str) -> None:

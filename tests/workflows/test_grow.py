@@ -75,6 +75,7 @@ from tilth.workflows.grow.task import (
     folds_of,
     open_raw,
     read_grow_task,
+    whole_fold,
 )
 from tilth.workflows.train_classifier import LABELLED_SHARE
 
@@ -374,12 +375,15 @@ def test_a_way_with_sources_is_kept_if_it_leads_by_a_standard_error(
     ])  # fmt: skip
 
 
+SECOND = SELF_TRAINED[1].name
+
+
 @pytest.mark.parametrize(
     ("again", "mixture", "apart", "kept"),
     [
         (0.3, 0.3, 0.5, CONTRAST),  # the reference leads it
-        (0.6, 0.6, 0.5, SELF_TRAINED),
-        (0.58, 0.62, 0.5, SELF_TRAINED),
+        (0.6, 0.6, 0.5, SECOND),
+        (0.58, 0.62, 0.5, SECOND),
         (0.6, 0.9, 0.5, "a"),
         (0.6, 0.6, 0.9, CONTRAST),  # raw text is unlike the task's
     ],
@@ -388,9 +392,9 @@ def test_the_second_round_is_kept_unless_another_way_leads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: float, mixture: float,
     apart: float, kept: str,
 ) -> None:  # fmt: skip
-    arms = [Arm(CONTRAST), *ARMS, Arm(SELF_TRAINED, (RETRIEVED,), rounds=2)]
+    arms = [Arm(CONTRAST), *ARMS, SELF_TRAINED[1]]
     monkeypatch.setattr("tests.workflows.test_grow.ARMS", arms)
-    chances = dict.fromkeys(CHANCES, 0.3) | {CONTRAST: 0.6, SELF_TRAINED: again, "a": mixture}
+    chances = dict.fromkeys(CHANCES, 0.3) | {CONTRAST: 0.6, SECOND: again, "a": mixture}
     search, run, _ = search_in(tmp_path / "run", chances)
     trainer: Any = search.trainer
     trainer.alone_is = CONTRAST
@@ -402,15 +406,37 @@ def test_the_second_round_is_kept_unless_another_way_leads_it(
             search._try(named[CONTRAST], fold)
         assert search.best() == search.default == named[CONTRAST]
         for fold in search.folds[:5]:
-            for name in (SELF_TRAINED, "a"):
+            for name in (SECOND, "a"):
                 search._try(named[name], fold)
     assert search.best() == named[kept]
-    assert search.default == named[CONTRAST if kept == CONTRAST else SELF_TRAINED]
+    assert search.default == named[CONTRAST if kept == CONTRAST else SECOND]
     said = notes.kept_by_default(search, named[kept])
-    assert [SELF_TRAINED in one for one in said] == [True] * (kept == SELF_TRAINED)
+    assert [SECOND in one for one in said] == [True] * (kept == SECOND)
     assert search.default.name in search._survivors(arms, 1)
     trainer.alone_is = PLAIN  # of a fine-tuned base it is another way
     assert search.default == named[PLAIN]
+
+
+@pytest.mark.parametrize(("both", "kept"), [(0.6, 0), (0.3, 1)])
+def test_a_second_round_with_descriptions_is_the_default_before_one_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, both: float, kept: int
+) -> None:
+    arms = [Arm(CONTRAST), *ARMS, *SELF_TRAINED]
+    monkeypatch.setattr("tests.workflows.test_grow.ARMS", arms)
+    names = [arm.name for arm in SELF_TRAINED]
+    chances = dict.fromkeys(CHANCES, 0.3) | {CONTRAST: 0.6, names[0]: both, names[1]: 0.6}
+    search, run, _ = search_in(tmp_path / "run", chances)
+    trainer: Any = search.trainer
+    trainer.alone_is = CONTRAST
+    with run:
+        run.resolve(DOMAIN, lambda: {"apart": 0.5})
+        for arm in (arms[0], SELF_TRAINED[1]):
+            for fold in search.folds[:5]:
+                search._try(arm, fold)
+        assert search.default == SELF_TRAINED[1]  # the other one is not measured yet
+        for fold in search.folds[:5]:
+            search._try(SELF_TRAINED[0], fold)
+    assert search.default == SELF_TRAINED[kept]
 
 
 def test_a_rung_that_the_budget_ends_does_not_drop_what_it_has_not_measured(tmp_path: Path) -> None:
@@ -665,6 +691,8 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
     assert set(some) - set(alone) == {
         RETRIEVED, "retrieved, by each row", "retrieved, fewer", "retrieved, 2 rounds",
     }  # fmt: skip
+    both = names(raw=True, train=str(rows), labels=str(tmp_path / "labels.yaml"))
+    assert {arm.name for arm in SELF_TRAINED} | {"described, 2 rounds"} < set(both)
     with_labels = names(train=str(rows), labels=str(tmp_path / "labels.yaml"))
     assert set(with_labels) - set(alone) == {BY_DESCRIPTION, DESCRIPTIONS}
     described = names(raw=True, model="starter", labels=str(tmp_path / "labels.yaml"))
@@ -850,10 +878,16 @@ def weights_of(grown: Grown) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("teacher", "source"), [(CONTRAST, RETRIEVED), (AVERAGE, RETRIEVED), (CONTRAST, DESCRIBED)]
+    ("teacher", "given"),
+    [
+        (CONTRAST, (RETRIEVED,)),
+        (AVERAGE, (RETRIEVED,)),
+        (CONTRAST, (DESCRIBED,)),
+        (CONTRAST, (RETRIEVED, DESCRIBED)),
+    ],
 )
 def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sentences(
-    place: Path, base: str, monkeypatch: pytest.MonkeyPatch, teacher: str, source: str
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch, teacher: str, given: tuple[str, ...]
 ) -> None:
     sources = GrowSources(
         str(place / "train.jsonl"), (str(place / "raw.txt"),), str(place / "labels.yaml")
@@ -878,7 +912,7 @@ def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sente
     monkeypatch.setattr(
         Heads, "fit", lambda self, rows, *rest: fitted.append(len(rows)) or fit(self, rows, *rest)
     )
-    second = trainer.train(Arm("again", (source,), rounds=2), fold)
+    second = trainer.train(Arm("again", given, rounds=2), fold)
     found = weights_of(second)
     assert len(models) == len(encoders_of(teacher)) + 1
     surest, _ = models[-1]
@@ -889,12 +923,21 @@ def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sente
         parts = [model.model.state_dict()[name].float() for _, model in models]
         assert torch.allclose(one.float(), torch.stack(parts).mean(dim=0), atol=1e-6)
     assert second.rows is not None
-    assert second.rows.origin == [LABELLED] * len(labelled) + [source] * len(surest)
+    assert second.rows.origin[: len(labelled)] == [LABELLED] * len(labelled)
+    assert set(second.rows.origin[len(labelled) :]) <= set(given)
+    near = {
+        RETRIEVED: makes.candidates(fold, 10.0, "label-average"),
+        DESCRIBED: makes.described_candidates(fold),
+    }
+    candidates = [(text,) for source in given for text in near[source]["text"].to_pylist()]
+    assert set(surest) < set(candidates)
+    assert len(second.rows.origin) == len(labelled) + len(surest)
     times = repeat_count(LABELLED_SHARE, len(surest), len(labelled), len(surest))
-    assert second.times == (times if source == RETRIEVED else 1)
-    # What similarity to descriptions labels does not make up the regression.
-    assert fitted[-1] == len(labelled) + (source == RETRIEVED) * len(surest)
-    first = weights_of(trainer.train(Arm(source, (source,)), fold))
+    by_rows = RETRIEVED in given
+    assert second.times == (times if by_rows else 1)
+    # What similarity to descriptions alone labels does not make up the regression.
+    assert fitted[-1] == len(labelled) + by_rows * len(surest)
+    first = weights_of(trainer.train(Arm("once", given), fold))
     assert any(not torch.equal(found[name], first[name]) for name in found)
 
 
@@ -1056,6 +1099,38 @@ def test_a_text_is_compared_with_descriptions_once(
     assert first.sum(axis=1) == pytest.approx(1.0)
     makes.by_description(["b", "c"], two)
     assert len(asked) == len(set(asked)) == 3 + 24
+
+
+def test_few_labelled_rows_do_not_spoil_what_descriptions_tell(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = GrowSources(str(place / "train.jsonl"), labels=str(place / "labels.yaml"))
+    task = read_grow_task(sources)
+    rng = np.random.default_rng(0)
+    gold = rng.integers(0, 3, 1000)
+    of_text = {f"text {row}": 0.3 + 0.04 * np.eye(3)[label] for row, label in enumerate(gold)}
+    of_text |= {
+        text: 0.3 + 0.04 * target
+        for (text,), target in zip(task.rows.texts, task.rows.targets, strict=True)
+    }
+    noisy = {text: one + rng.normal(0, 0.03, 3) for text, one in of_text.items()}
+
+    def cosines(_: Any, texts: Sequence[str], descriptions: Sequence[str]) -> np.ndarray:
+        return np.array([noisy[text] for text in texts], np.float32).reshape(-1, 3)
+
+    monkeypatch.setattr("tilth.workflows.grow.sources.similarity_to_descriptions", cosines)
+    texts = [f"text {row}" for row in range(1000)]
+
+    def right(rows: int) -> float:
+        some = replace(task, rows=task.rows.select(np.arange(rows)))
+        makes = Sources(some, None, Growth(), place, "cpu")
+        found = makes.by_description(texts, whole_fold(some.rows))
+        return float((found.argmax(axis=1) == gold).mean())
+
+    without = right(0)
+    assert without > 0.7
+    assert right(6) > without - 0.05
+    assert right(24) > without - 0.03
 
 
 def test_generated_and_paraphrased_rows_are_mixed_with_their_origins(

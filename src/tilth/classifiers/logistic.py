@@ -75,6 +75,38 @@ def _fit(
     return model.classes_, model.coef_, model.intercept_
 
 
+def adapt_logits(logits: NDArray[Any], gold: NDArray[np.int64], penalty: float) -> Head:
+    """Fit logistic regression on logits of the same labels, to few rows' labels.
+
+    Its weights are drawn to the identity, and its biases to 0, as by Gaussian priors: without rows
+    the logits stay as they are.
+
+    Args:
+        logits: (rows, labels)
+        gold: index of each row's label. # (rows,)
+        penalty: of squared changes of weights, halved; that of biases is 1.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax
+
+    rows, labels = logits.shape
+    inputs = np.column_stack([logits, np.ones(rows)]).astype(np.float64)  # (rows, labels + 1)
+    begun = np.eye(labels + 1, labels)  # of weights, then of biases
+    penalties = np.append(np.full(labels, penalty), 1.0)[:, None]
+    answers = np.eye(labels)[gold]
+
+    def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        changes = flat.reshape(begun.shape)
+        found = log_softmax(inputs @ (begun + changes), axis=1)  # (rows, labels)
+        gradient = inputs.T @ (np.exp(found) - answers) + penalties * changes
+        cost = float((penalties * changes**2).sum() / 2 - (answers * found).sum())
+        return cost, gradient.ravel()
+
+    found = minimize(loss, np.zeros(begun.size), jac=True, method="L-BFGS-B")
+    weights = (begun + found.x.reshape(begun.shape)).astype(np.float32)
+    return weights[:-1].T, weights[-1]
+
+
 def probabilities(features: Any, head: Head, kind: Kind) -> NDArray[np.float32]:
     """Return the probabilities of a regression, (rows, labels)."""
     from scipy.special import expit, softmax

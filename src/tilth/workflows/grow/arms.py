@@ -65,7 +65,6 @@ WEIGHTED = "{}, {:.0%} labelled"
 # A point of the learning curve is left out if two rows of each label are more than this times it.
 _SHORT = 1.5
 _ROUNDS = 2
-SELF_TRAINED = f"{RETRIEVED}, {_ROUNDS} rounds"
 # Arm -> function that trains its encoder on the labelled rows.
 TRAINED: dict[str, Callable[..., Any]] = {CONTRAST: train_label_contrast, SETFIT: train_setfit}
 
@@ -97,8 +96,8 @@ class Arm:
 
     @property
     def is_first(self) -> bool:
-        """Whether the first rung tries it: it has one source at most, weighted as usual."""
-        return len(self.sources) < 2 and self.weight == LABELLED_SHARE
+        """Whether the first rung tries it: all but mixtures that need a single training."""
+        return (len(self.sources) < 2 or self.rounds > 1) and self.weight == LABELLED_SHARE
 
     @property
     def is_curve(self) -> bool:
@@ -114,6 +113,15 @@ class Arm:
     def is_saved(self) -> bool:
         """Whether its model is a transformers classifier."""
         return self.name not in (MAJORITY, TFIDF, BY_DESCRIPTION) and not self.is_curve
+
+
+def _self_trained(*sources: str) -> Arm:
+    """Return the arm that trains on sources in two rounds."""
+    return Arm(f"{' + '.join(sources)}, {_ROUNDS} rounds", sources, rounds=_ROUNDS)
+
+
+# The arms that may be kept by default: the first of these that there is.
+SELF_TRAINED = (_self_trained(RETRIEVED, DESCRIBED), _self_trained(RETRIEVED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +167,13 @@ def arms_of(task: GrowTask, settings: Growth, *, raw: bool, embeds: bool = True)
     sources = []
     if raw and len(task.rows):
         found += [Arm(name, (RETRIEVED,), name) for name in RETRIEVALS]
-        found.append(Arm(SELF_TRAINED, (RETRIEVED,), rounds=_ROUNDS))
+        found.append(_self_trained(RETRIEVED))
         sources.append(RETRIEVED)
     if raw and task.task is not None:
-        found += [
-            Arm(DESCRIBED, (DESCRIBED,)),
-            Arm(f"{DESCRIBED}, {_ROUNDS} rounds", (DESCRIBED,), rounds=_ROUNDS),
-        ]
+        found += [Arm(DESCRIBED, (DESCRIBED,)), _self_trained(DESCRIBED)]
         sources.append(DESCRIBED)
+    if len(sources) == 2:
+        found.append(_self_trained(*sources))
     for source, is_there in (
         (DESCRIPTIONS, task.task is not None and len(task.rows)),
         (PARAPHRASED, settings.paraphrase and len(task.rows)),
@@ -361,20 +368,28 @@ class Trainer:
         """Train on a fold's labelled rows and on those of an arm's sources."""
         grown = self._fit(rows, self.extra(arm, fold), fold, arm.weight)
         for _ in range(arm.rounds - 1):
-            (source,) = arm.sources
+            origin = self._candidates(arm, fold)
+            given = grown.answer(list(origin))
+            surest = self.sources.select(list(origin), given, fold, MULTIPLE, "margin")
+            by_origin = RowsByOrigin(surest, [origin[text] for text in surest.texts])
+            grown = self._second_round(rows, by_origin, fold)
+        return grown
+
+    def _candidates(self, arm: Arm, fold: Fold) -> dict[tuple[str, ...], str]:
+        """Return the raw sentences that a second round may be trained on, each with its source."""
+        found: dict[tuple[str, ...], str] = {}
+        for source in arm.sources:
             if source == RETRIEVED:
                 table, _ = self._retrieved(arm, fold)
             else:
                 table = self.sources.described_candidates(fold)
-            given = grown.answer(_texts(table))
-            surest = self.sources.select(table, given, fold, MULTIPLE, "margin")
-            grown = self._second_round(rows, RowsByOrigin.of(surest, source), fold)
-        return grown
+            found = dict.fromkeys(_texts(table), source) | found
+        return found
 
     def _second_round(self, rows: LabeledExamples, surest: RowsByOrigin, fold: Fold) -> Grown:
         """Train a student on the average of the teacher's encoder and one of pseudo-labelled rows.
 
-        Where labels come from similarity to descriptions, its regression is of labelled rows alone.
+        Where labels come from descriptions alone, its regression is of labelled rows alone.
         """
         if self.teacher.arm == PLAIN:
             return self._fit(rows, surest, fold, LABELLED_SHARE)
@@ -385,7 +400,7 @@ class Trainer:
             return average(other, *(self._encoder(name, fold).encoder for name in known))
 
         encoder = Heads(make, rows if len(rows) else surest.rows)
-        if len(rows) and DESCRIBED in surest.origin:
+        if len(rows) and RETRIEVED not in surest.origin:
             both = RowsByOrigin.of(rows, LABELLED).and_then(surest)
             return _headed_by(encoder, encoder.own, both)
         return self._fit(rows, surest, fold, LABELLED_SHARE, encoder)
@@ -397,7 +412,7 @@ class Trainer:
             if source == RETRIEVED:
                 table, multiple = self._retrieved(arm, fold)
                 given = tempered(self._taught_by(fold, _texts(table)), self.teacher.temperature)
-                kept = self.sources.select(table, given, fold, multiple, "random")
+                kept = self.sources.select(_texts(table), given, fold, multiple, "random")
                 more = RowsByOrigin.of(kept, RETRIEVED)
             elif source == DESCRIBED:
                 more = self.sources.described(fold)

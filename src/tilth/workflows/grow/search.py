@@ -219,20 +219,25 @@ class Search:
     def default(self) -> Arm:
         """Return the arm that is kept unless another one leads it by a standard error.
 
-        It is the second round on retrieved sentences where raw text is like the task's, unless the
-        reference leads that by as much.
+        It is a second round on raw sentences where these are like the task's, unless the reference
+        leads that by as much: where labels are described, the one with both sources.
         """
-        for arm in self._named(SELF_TRAINED) if self._is_alike else []:
+        for arm in self._defaults:
             gain = self.gain(self.reference, arm)
             if gain is not None and not self.may_be_kept(gain):
                 return arm
         return self.reference
 
     @property
-    def _is_alike(self) -> bool:
-        """Whether raw text is like the task's, and the teacher an encoder."""
+    def _defaults(self) -> list[Arm]:
+        """Return the second rounds that may be kept by default, the best first.
+
+        There are some where raw text is like the task's, and the teacher an encoder.
+        """
         near = self.run.resolved.get(DOMAIN) or {}
-        return near.get("apart", 1.0) <= ALIKE and self.trainer.alone != PLAIN
+        if near.get("apart", 1.0) > ALIKE or self.trainer.alone == PLAIN:
+            return []
+        return [arm for arm in SELF_TRAINED if arm in self.usable]
 
     def _undropped(self) -> list[Arm]:
         """Return the saved arms that are left after the last whole rung, measured on its folds."""
@@ -328,7 +333,7 @@ class Search:
         the others with sources, and the learning curve last, each by cost. An arm that the budget
         is too short for is left out.
         """
-        late = (SETFIT, AVERAGE, *([SELF_TRAINED] if self._is_alike else []))
+        late = (SETFIT, AVERAGE, *(arm.name for arm in self._defaults))
 
         def place(arm: Arm) -> tuple[bool, int, float]:
             if arm.name in late:

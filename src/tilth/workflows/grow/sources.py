@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.logistic import logistic, probabilities
+from tilth.classifiers.logistic import adapt_logits, probabilities
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError
 from tilth.generation.label_fit import FIT, fit_encoder, similarity_to_descriptions, warn_of_likes
@@ -54,10 +54,9 @@ _MOST, _FEWEST = 3_000, 200  # rows of a source
 MULTIPLE = 10.0  # rows of a source for each labelled row, where it has no settings
 _UNLABELLED = 1_000  # rows of a source where there are no labelled rows
 _SURE = 4  # candidates by description for each row: the most certain quarter is kept
-# Without labelled rows nothing calibrates similarities; a cosine this much larger makes a label e
-# times as likely.
+# A cosine this much larger makes a label e times as likely, as long as no labelled row tells more.
 _COSINE = 0.05
-_STRENGTH = 10.0  # of the regression from similarities to labels
+_PENALTY = 10.0  # of what labelled rows change of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,46 +208,40 @@ class Sources(RowSources):
         return self.bank.rows(ids).select(["text"])
 
     def select(
-        self, table: pa.Table, given: NDArray[np.float32], fold: Fold, multiple: float, by: str
-    ) -> LabeledExamples:
+        self, texts: Sequence[tuple[str, ...]], given: NDArray[np.float32], fold: Fold,
+        multiple: float, by: str,
+    ) -> LabeledExamples:  # fmt: skip
         """Select some of pseudo-labelled sentences, in the labelled rows' ratio of classes."""
-        keys = random_keys(
-            self.settings.seed, "grow", text_hashes(table["text"].combine_chunks())
-        )  # (sentences,)
+        hashes = text_hashes(pa.array([text for (text,) in texts], pa.large_string()))
+        keys = random_keys(self.settings.seed, "grow", hashes)  # (sentences,)
         like = self.task.rows.select(fold.train)
         even = np.full(len(self.task.labels), 1 / len(self.task.labels))
         kept = select(
             PseudoLabels(given, keys), like, self.count(multiple),
             ratio=None if len(like) else even, by=by, seed=self.settings.seed,
         ).kept  # fmt: skip
-        texts: list[tuple[str, ...]] = [
-            (text,) for text in table["text"].take(pa.array(kept)).to_pylist()
-        ]
-        return replace(like, texts=texts, targets=given[kept])
+        return replace(like, texts=[texts[row] for row in kept.tolist()], targets=given[kept])
 
     def described(self, fold: Fold) -> RowsByOrigin:
         """Return raw sentences labelled by their similarity to the descriptions."""
-        table = self.described_candidates(fold)
-        given = self.by_description(table["text"].to_pylist(), fold)
-        return RowsByOrigin.of(self.select(table, given, fold, MULTIPLE, "margin"), DESCRIBED)
+        texts = self.described_candidates(fold)["text"].to_pylist()
+        given = self.by_description(texts, fold)
+        kept = self.select([(text,) for text in texts], given, fold, MULTIPLE, "margin")
+        return RowsByOrigin.of(kept, DESCRIBED)
 
     def by_description(self, texts: Sequence[str], fold: Fold) -> NDArray[np.float32]:
         """Return the calibrated probabilities of texts by their similarity to descriptions.
 
-        A fold's labelled rows calibrate them by logistic regression from similarities to labels;
-        without any, each label's mean similarity is taken off. # (texts, labels)
+        Each label's mean similarity is taken off; a fold's labelled rows adapt what is left.
+        # (texts, labels)
         """
-        from scipy.special import softmax
-
         cosines = self._similarities(texts)  # (texts, labels)
-        if len(fold.train):
-            like = self.task.rows.select(fold.train)
-            own = self._similarities([text for (text,) in like.texts])  # (rows, labels)
-            fitted = logistic(own, np.asarray(like.targets), "class", _STRENGTH)
-            return probabilities(cosines, fitted, "class")
-        logits = (cosines - cosines.mean(axis=0)) / _COSINE
-        found: NDArray[np.float32] = softmax(logits, axis=1).astype(np.float32)
-        return found
+        like = self.task.rows.select(fold.train)
+        own = self._similarities([text for (text,) in like.texts]) if len(like) else cosines[:0]
+        mean = (own if len(own) else cosines).mean(axis=0)  # (labels,)
+        gold = np.asarray(like.targets).argmax(axis=1)
+        adapted = adapt_logits((own - mean) / _COSINE, gold, _PENALTY)
+        return probabilities((cosines - mean) / _COSINE, adapted, "class")
 
     def _similarities(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the cosine of each text to each label's descriptions, encoding it once."""

@@ -66,7 +66,7 @@ class Speeds:
         compared = sources.most_compared if DESCRIBED in arm.sources else 0
         if headed:  # heads are free: every text is encoded once
             read = extra + rows + (extra if RETRIEVED in arm.sources else 0)
-            a_round = self._contrast(extra) + (compared + read) / self.compare
+            a_round = self._contrast(sources.count(MULTIPLE)) + (compared + read) / self.compare
             again = (arm.rounds - 1) * a_round
             return 2.0 + (compared + read) / self.compare + again
         times = repeat_count(arm.weight, extra, rows) if rows else 0
