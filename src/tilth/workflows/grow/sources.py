@@ -195,7 +195,14 @@ class Sources(RowSources):
         return self._found[key]
 
     def described_candidates(self, fold: Fold) -> pa.Table:
-        """Return the raw sentences that are nearest to the descriptions of the labels."""
+        """Return the raw sentences nearest to the descriptions of the labels; search once."""
+        key = (fold.number, DESCRIBED)
+        if key not in self._found:
+            self._found[key] = self._search_described(fold)
+        found: pa.Table = self._found[key]
+        return found
+
+    def _search_described(self, fold: Fold) -> pa.Table:
         assert self.bank is not None
         lines = [line for text in self.task.descriptions for line in text.split("\n")]
         k = min(len(self.bank), -(-self.most_compared // len(lines)))
