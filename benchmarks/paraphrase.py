@@ -131,6 +131,7 @@ def main() -> None:
     texts = sentences(args.data, args.sentences)
     models = Models(load_seq2seq(args.model, precision="float32"), load_seq2seq(args.model))
     print(f"{args.model}: {len(texts)} sentences, tilth in {models.ours.precision}", flush=True)
+    dtype = getattr(torch, models.ours.precision)
     with torch.inference_mode():
         for name, work in WORK.items():
             if args.only not in (None, name):
@@ -145,7 +146,7 @@ def main() -> None:
                     work(way, models, texts)
                     seconds[way] = clock() - start
                 ratios.append(seconds[plain] / seconds[ours])
-                shares.append(products / product_rate(clock) / seconds[ours])
+                shares.append(products / product_rate(clock, dtype) / seconds[ours])
                 rates = [f"{len(texts) / seconds[way]:.1f}" for way in (plain, ours)]
                 print(f"{name}: plain {rates[0]}, tilth {rates[1]} sentences/s: {ratios[-1]:.1f}x, "
                       f"{shares[-1]:.0%} of the limit", flush=True)  # fmt: skip
