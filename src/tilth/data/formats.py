@@ -32,6 +32,11 @@ CONLL_SPLITS = {
     ".train": "train", ".dev": "dev", ".valid": "dev", ".testa": "dev", ".test": "test",
     ".testb": "test",
 }  # fmt: skip
+# What to do with a file of another ending, where other endings are not the answer.
+_REMEDIES = {
+    ".json": "write one object a line as .jsonl (jq -c '.[]' of a list)",
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save the sheet as .csv in UTF-8"),
+}
 _NEW_DOCUMENT = "-DOCSTART-"
 _MAX_LINE_BYTES = 100_000
 _MOST_TOKENS = 10_000  # of a sentence; more are a file without empty lines
@@ -53,11 +58,7 @@ def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[t
 
     .txt and .tsv may hold tagged sentences in columns. Only Parquet gains from `columns`.
     """
-    ending = ending_of(path)
-    if ending is None:
-        raise InputError(
-            f"{path}: {path.suffix or 'no ending'!r} is no known format: use {', '.join(ENDINGS)}"
-        )
+    ending = known_ending(path)
     if ending in _MAY_BE_CONLL and is_conll(path):
         return rows_of_conll(path)
     if ending == ".parquet":
@@ -71,6 +72,19 @@ def as_number(label: str) -> float | None:
     """Return a label that is written as a finite number, such as "0.5", as one; else None."""
     number = float(label) if re.fullmatch(NUMBER, label) else math.inf
     return number if math.isfinite(number) else None
+
+
+def known_ending(path: Path) -> str:
+    """Return the ending of a path, without .gz.
+
+    Raises:
+        InputError: it is none of `ENDINGS`; says what to do.
+    """
+    ending = ending_of(path)
+    if ending is None:
+        remedy = _REMEDIES.get(path.suffix.lower(), f"use {', '.join(ENDINGS)}")
+        raise InputError(f"{path}: the ending is not known: {remedy}")
+    return ending
 
 
 def ending_of(path: Path) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tilth.data.formats import CONLL_SPLITS, ENDINGS, ending_of, is_conll
+from tilth.data.formats import CONLL_SPLITS, ENDINGS, ending_of, is_conll, known_ending
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input, hub_answers, in_local_folder, suggestion
 from tilth.storage import as_path, exists, pull
@@ -26,10 +26,6 @@ log = logging.getLogger(__name__)
 _CARD = "README.md"
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
-_REMEDIES = {
-    ".json": "write one object a line as .jsonl (jq -c '.[]' of a list)",
-    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save the sheet as .csv in UTF-8"),
-}
 _HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[^/\s]+))?")
 
 
@@ -100,9 +96,7 @@ def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:
     if path.is_dir():
         return _locate_folder(path)
     if exists:
-        if ending_of(path) is None:
-            remedy = _REMEDIES.get(path.suffix.lower(), f"use {', '.join(ENDINGS)}")
-            raise InputError(f"{path}: the ending is not known: {remedy}")
+        known_ending(path)
         return [path]
     match = _HUB_NAME.fullmatch(str(source))
     is_path = isinstance(source, Path) or ending_of(path) is not None or in_local_folder(path)

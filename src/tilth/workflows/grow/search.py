@@ -333,7 +333,7 @@ class Search:
         the others with sources, and the learning curve last, each by cost. An arm that the budget
         is too short for is left out.
         """
-        late = (SETFIT, AVERAGE, *(arm.name for arm in self._defaults))
+        late = (SETFIT, AVERAGE, *(arm.name for arm in self._defaults[:1]))
 
         def place(arm: Arm) -> tuple[bool, int, float]:
             if arm.name in late:
