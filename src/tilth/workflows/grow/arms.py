@@ -396,8 +396,9 @@ class Trainer:
 
         def make() -> Classifier:
             other = self._headed(CONTRAST, surest.rows, fold)
-            known = encoders_of(self.teacher.arm) if len(rows) else ()
-            return average(other, *(self._encoder(name, fold).encoder for name in known))
+            if not len(rows):
+                return other
+            return average(other, self._encoder(self.teacher.arm, fold).encoder)
 
         encoder = Heads(make, rows if len(rows) else surest.rows)
         if len(rows) and RETRIEVED not in surest.origin:
@@ -476,17 +477,17 @@ def headed(encoder: SentenceTransformer, labels: list[str], device: str) -> Clas
         return classifier
 
 
-def average(one: Classifier, *others: Classifier) -> Classifier:
-    """Return a classifier with the mean of the weights of several that began as the same encoder.
+def average(one: Classifier, other: Classifier) -> Classifier:
+    """Return a classifier with the mean of the weights of two that began as the same encoder.
 
     Reference:
         Wortsman et al. 2022, "Model soups", arXiv 2203.05482.
     """
     model = copy.deepcopy(one.model)
-    states = [other.model.state_dict() for other in (one, *others)]
+    weights = other.model.state_dict()
     for name, weight in model.state_dict().items():
         if weight.is_floating_point():
-            weight.copy_(torch.stack([state[name] for state in states]).mean(dim=0))
+            weight.copy_((weight + weights[name]) / 2)
     return replace(one, model=model)
 
 
