@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +56,6 @@ class PairSources(RowSources):
     """Makes the rows of each source but the labelled pairs."""
 
     task: SimilarityTask
-    _found: dict[tuple[str, int], Dataset]
 
     def sentences(self, count: int) -> list[str]:
         """Return random raw sentences, none of them of a labelled pair."""
@@ -72,15 +72,12 @@ class PairSources(RowSources):
 
     def rows(self, source: str, count: int) -> Dataset:
         """Return the rows of a source, made once of so many raw sentences."""
-        key = (source, count)
-        if key not in self._found:
-            make: dict[str, Callable[[int], Dataset]] = {
-                SIMCSE: self._same, DENOISED: self._damaged, NEAR: self._near,
-                DISTILLED: self._distilled, REWRITTEN: self._rewrites,
-                GENERATED_PAIRS: self._generated,
-            }  # fmt: skip
-            self._found[key] = make[source](count)
-        return self._found[key]
+        make: dict[str, Callable[[int], Dataset]] = {
+            SIMCSE: self._same, DENOISED: self._damaged, NEAR: self._near,
+            DISTILLED: self._distilled, REWRITTEN: self._rewrites,
+            GENERATED_PAIRS: self._generated,
+        }  # fmt: skip
+        return self._once((source, count), partial(make[source], count))
 
     def _same(self, count: int) -> Dataset:
         texts = self.sentences(count)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tilth.paraphrase.rewriter import Rewriter
     from tilth.workflows.grow.settings import Growth
 
+Made = TypeVar("Made")
 LABELLED = "labelled"
 RETRIEVED, DESCRIBED, PARAPHRASED, GENERATED = "retrieved", "described", "paraphrased", "generated"
 DESCRIPTIONS = "descriptions as rows"
@@ -115,6 +116,13 @@ class RowSources:
         self.out, self.device = out, device
         self._found: dict[Any, Any] = {}  # what is made once
 
+    def _once(self, key: object, make: Callable[[], Made]) -> Made:
+        """Return what is made once under a key; make it at first use."""
+        if key not in self._found:
+            self._found[key] = make()
+        found: Made = self._found[key]
+        return found
+
     @cached_property
     def _rewriter(self) -> Rewriter:
         from tilth.paraphrase.rewriter import load_paraphraser
@@ -183,24 +191,21 @@ class Sources(RowSources):
 
     def candidates(self, fold: Fold, multiple: float, query: str) -> pa.Table:
         """Return the raw sentences that are nearest to a fold's labelled rows; search once."""
-        assert self.bank is not None
-        assert self.task.examples is not None
-        key = (fold.number, multiple, query)
-        if key not in self._found:
-            self._found[key] = retrieve(
+
+        def search() -> pa.Table:
+            assert self.bank is not None
+            assert self.task.examples is not None
+            return retrieve(
                 self.bank, self.task.examples.select(fold.train.tolist()),
                 _CANDIDATES_PER_ROW * self.count(multiple),
                 Augmentation(query=query, seed=self.settings.seed), exclude=self._left_out(fold),
             ).table  # fmt: skip
-        return self._found[key]
+
+        return self._once((fold.number, multiple, query), search)
 
     def described_candidates(self, fold: Fold) -> pa.Table:
         """Return the raw sentences nearest to the descriptions of the labels; search once."""
-        key = (fold.number, DESCRIBED)
-        if key not in self._found:
-            self._found[key] = self._search_described(fold)
-        found: pa.Table = self._found[key]
-        return found
+        return self._once((fold.number, DESCRIBED), partial(self._search_described, fold))
 
     def _search_described(self, fold: Fold) -> pa.Table:
         assert self.bank is not None
@@ -252,7 +257,7 @@ class Sources(RowSources):
 
     def _similarities(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the cosine of each text to each label's descriptions, encoding it once."""
-        known: dict[str, NDArray[np.float32]] = self._found.setdefault("cosines", {})
+        known: dict[str, NDArray[np.float32]] = self._once("cosines", dict)
         new = [text for text in dict.fromkeys(texts) if text not in known]
         found = similarity_to_descriptions(self._encoder, new, self.task.descriptions)
         known.update(zip(new, found, strict=True))
@@ -291,11 +296,12 @@ class Sources(RowSources):
 
     def paraphrases(self, setting: str) -> tuple[list[str], NDArray[np.int64]]:
         """Return paraphrases of all labelled rows, and each one's row; make them at first use."""
-        if setting not in self._found:
+
+        def make() -> tuple[list[str], NDArray[np.int64]]:
             made = self._paraphrase([text for (text,) in self.task.rows.texts], setting)
-            self._found[setting] = list(made["text"]), np.array(made["source_row"][:], np.int64)
-        found: tuple[list[str], NDArray[np.int64]] = self._found[setting]
-        return found
+            return list(made["text"]), np.array(made["source_row"][:], np.int64)
+
+        return self._once(setting, make)
 
     def generated(self, _: Fold) -> RowsByOrigin:
         """Return texts that the language model wrote of the descriptions, if they fit them."""
