@@ -112,6 +112,12 @@ def atomic_write(path: Path, write: Callable[[BinaryIO], object], *, sync: bool 
             sync_folder(path.parent)
 
 
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file atomically; surrogates, of a name that is not UTF-8, as JSON escapes them."""
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    atomic_write(path, lambda file: file.write(data))
+
+
 def create_locked(place: Callable[[str], Path]) -> tuple[Path, BinaryIO]:
     """Create a file of a new temporary name and lock it: `remove_leftovers` spares it.
 

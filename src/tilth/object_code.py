@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tilth.errors import TilthError
-from tilth.files import atomic_write
+from tilth.files import write_file
 from tilth.machine_code import link, run_parts
 
 log = logging.getLogger(__name__)
@@ -216,7 +216,7 @@ def _keep(module: str, name: str, content: bytes) -> None:
     for folder in _folders(module):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            atomic_write(folder / name, lambda file: file.write(content))
+            write_file(folder / name, content)
         except (OSError, TilthError):
             continue
         return

@@ -60,7 +60,7 @@ def test_settings_without_a_task_are_a_table() -> None:
 
 def test_facts_stand_in_head_and_body_and_counts_are_added_up() -> None:
     facts = {
-        "title": "pairs: a | b", "licence": "cc-by-4.0",
+        "title": "pairs: a | b",
         "counts": {"train": {"1": 700, "0|5": 400}, "validation": {"1": 1}},
         "language": ["en", "no"], "tags": ["dino"],
         "task_categories": ["text-classification"], "extra": [("Limits", "Nobody checked.")],
@@ -68,13 +68,13 @@ def test_facts_stand_in_head_and_body_and_counts_are_added_up() -> None:
     }  # fmt: skip
     text = card(**facts).render()
     assert head(text) == {
-        "pretty_name": "pairs: a | b", "license": "cc-by-4.0", "language": ["en", "no"],
+        "pretty_name": "pairs: a | b", "language": ["en", "no"],
         "task_categories": ["text-classification"], "size_categories": ["1K<n<10K"],
         "tags": ["synthetic", "tilth", "dino"],
     }  # fmt: skip
     for lines in (
         "- Texts: synthetic\n- Command: `tilth generate`\n- Model: `starter`\n- Seed: 7\n",
-        "- Licence: cc-by-4.0\n",
+        "- Licence: not stated",
         "| train | 1 | 700 |\n| train | 0\\|5 | 400 |\n| train | all | 1,100 |\n",
         "| validation | 1 | 1 |\n\n",
         "| newline | 4 |\n| not-closed | 1,234 |\n| all | 1,238 |",
@@ -84,9 +84,8 @@ def test_facts_stand_in_head_and_body_and_counts_are_added_up() -> None:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    text = card(licence=None, language=[], model=None, seed=None, drops={}).render()
+    text = card(model=None, seed=None, drops={}).render()
     assert set(head(text)) == {"pretty_name", "size_categories", "tags"}
-    assert "- Licence: not stated" in body(text)
     for word in ("Seed", "Model", "Left out"):
         assert word not in body(text)
 

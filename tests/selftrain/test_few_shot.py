@@ -289,6 +289,17 @@ def test_two_ways_with_the_same_queries_search_once(
     assert [given[2] for given, _ in asked] == [72, 72]  # one for each draw
 
 
+def test_seeds_share_no_draw(
+    base: str, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    for seed in (0, 1):
+        trainings = Trainings(monkeypatch)
+        ran(base, bank, tmp_path / str(seed), seed=seed, draws=3, seeds=1)
+        drawn += [frozenset(rows.texts) for rows in trainings.rows if len(rows) == 9]
+    assert len(drawn) == len(set(drawn)) == 6
+
+
 def test_all_rows_are_one_draw(
     base: str, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,14 +13,21 @@ from tests.runs.runs import open_run, table
 from tests.tiny import write_lines
 from tilth import storage
 from tilth.data.readers import read_rows, read_texts
+from tilth.data.settings import CurateOptions
 from tilth.data.sources import load_folder
 from tilth.data.writer import DatasetWriter
 from tilth.errors import InputError, TilthError
 from tilth.runs import Run, RunLocked, RunMismatch, lock, refuse_inside
 from tilth.storage import as_path, pull, push
 from tilth.urls import url_of, with_urls
+from tilth.workflows.curate import curate_folder
 
 URL = "memory://bucket/run"
+PAIRS = "".join(
+    json.dumps({"text_a": f"Cup {n} is full.", "text_b": f"A cup, the {n}th.", "label": n % 2})
+    + "\n"
+    for n in range(20)
+).encode()
 Machine = Callable[[str], None]
 
 
@@ -335,3 +342,22 @@ def test_nothing_changes_for_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with open_run(tmp_path / "run") as run:
         run.write_part(0, table(0))
     assert not (tmp_path / "cache-a").exists()
+
+
+def test_a_curated_set_is_put_beside_its_source(memory: Any, machine: Machine) -> None:
+    memory.pipe("/raw/pairs.jsonl", PAIRS)
+    curate_folder("memory://raw/pairs.jsonl", None)
+    place, data = "/raw/pairs-curated", "data/train.parquet"
+    assert {"README.md", data} <= set(objects(memory, place))
+    before = memory.cat(f"{place}/{data}")
+    machine("b")
+    folder = as_path("memory://raw/pairs-curated")
+    curate_folder("memory://raw/pairs.jsonl", folder, CurateOptions(smoothing=0))
+    assert memory.cat(f"{place}/{data}") != before
+
+
+def test_what_is_no_curated_set_is_left_in_the_store(memory: Any) -> None:
+    memory.pipe({"/raw/pairs.jsonl": PAIRS, "/raw/photos/photo.jpg": b""})
+    with pytest.raises(InputError, match=r"^memory://raw/photos is not empty"):
+        curate_folder("memory://raw/pairs.jsonl", as_path("memory://raw/photos"))
+    assert objects(memory, "/raw/photos") == ["photo.jpg"]

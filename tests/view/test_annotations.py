@@ -291,3 +291,13 @@ def test_old_samples_stay_readable(notes: Annotations) -> None:
     assert notes.item(number, 0) == item()
     with pytest.raises(InputError, match="no row 7"):
         notes.item(number, 7)
+
+
+def test_a_mean_grade_between_two_counts_as_the_higher() -> None:
+    items = [item(row, "1") for row in range(2)]
+    grades = ((0, 1), (0, 2), (1, 2), (1, 3))
+    answers = [
+        said(row, person=name, value=float(value))
+        for name, (row, value) in zip(("Ann", "Bo", "Ann", "Bo"), grades, strict=True)
+    ]
+    assert result("grade", items, answers).confusion == {"1": {"2": 1, "3": 1}}

@@ -210,12 +210,15 @@ def test_files_go_out_and_come_back(visitor: Visitor, tmp_path: Path, form: str)
     for value in ("1", "0", "0.5"):
         judge(visitor, value)
     before = [(one.place, one.value) for one in notes(tmp_path).answers(1)]
+    seconds = [one.seconds for one in notes(tmp_path).answers(1)]
     answer = visitor.client.get(f"/file?run=pairs&sample=1&format={form}")
     assert answer.headers["content-disposition"].startswith("attachment; filename*=UTF-8''first.")
-    for _ in range(3):
-        visitor.post("/undo", run="pairs", sample="1", person="Ann")
     headers = {"Origin": BASE, "X-CSRF": visitor.keys.csrf}
     address = "/import?run=pairs&sample=1"
+    visitor.client.post(address, content=answer.content, headers=headers)
+    assert [one.seconds for one in notes(tmp_path).answers(1)] == seconds
+    for _ in range(3):
+        visitor.post("/undo", run="pairs", sample="1", person="Ann")
     done = visitor.client.post(address, content=answer.content, headers=headers)
     assert done.text == "3 answers are taken in.\n"
     assert [(one.place, one.value) for one in notes(tmp_path).answers(1)] == before

@@ -96,6 +96,19 @@ def test_pages_hold_each_row_once_in_order(
     assert found == expected
 
 
+@pytest.mark.parametrize("sort", ["", "similarity"])
+def test_a_page_before_a_row_that_does_not_pass(tmp_path: Path, sort: str) -> None:
+    rows = pairs(100)
+    store = opened(write_run(tmp_path / "run", rows))
+    chosen = RowFilter(state=KEPT, sort=sort)
+    passing = store.select(chosen).tolist()
+    other = next(row for row in range(20, 100) if row not in passing)
+    page = store.page(chosen, size=7, before=other)
+    expected = passing[:7] if sort else [row for row in passing if row < other][-7:]
+    assert [row["row"] for row in page.rows] == expected
+    assert page.has_after
+
+
 def test_distributions_count_what_the_other_filters_pass(tmp_path: Path) -> None:
     rows = pairs(100)
     store = opened(write_run(tmp_path / "run", rows))

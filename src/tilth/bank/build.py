@@ -40,7 +40,7 @@ from tilth.bank.search.ivf import INDEX
 from tilth.bank.settings import BankSettings, Format
 from tilth.bank.store import some
 from tilth.errors import InputError, TilthError
-from tilth.files import TEMPORARY, atomic_write, disk_errors
+from tilth.files import TEMPORARY, disk_errors, write_file
 from tilth.runs import ASIDE, Run, RunMismatch, read_run_json, refuse_foreign, versions
 from tilth.storage import pull, remove
 from tilth.urls import url_of
@@ -267,7 +267,7 @@ def _make(
     if not manifest.shards:
         sample = sample_vectors(paths, duplicates, encoder)
         quantizer = fit_quantizer(manifest.format, sample, seed=settings.seed)
-        atomic_write(path / QUANTIZER, lambda file: file.write(quantizer.save()))
+        write_file(path / QUANTIZER, quantizer.save())
         manifest = replace(
             manifest,
             fours=quantizer.dims_4bit,

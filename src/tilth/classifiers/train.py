@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -160,7 +159,7 @@ def train_on_examples(
             }
         found_results = read_results(run.path) or {}
         if any(found_results.get(name) != value for name, value in results.items()):
-            run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
+            run.write_results(results)
     return load_classifier(str(run.path), device=device, numbers=train.kind == "number")
 
 

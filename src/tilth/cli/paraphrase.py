@@ -262,17 +262,10 @@ def rewrite(
             return load_round_trip(settings.forward, settings.backward, **loading)
         return load_paraphraser(how.model, polarity=how.polarity, **loading)
 
-    rows = run_paraphrase(
+    run_paraphrase(
         source, load, settings, out, columns=list(how.column) or None, split=how.split,
         cluster=cluster, overwrite=common.overwrite, quiet=common.quiet,
     )  # fmt: skip
-    if settings.round_trip:
-        if common.json:
-            print_json({"rows": len(rows), "dataset": str(out / "dataset")})
-        else:
-            say(f"{len(rows):,} rows, whatever came out")
-            say(f"data set: {out / 'dataset'}")
-        return
     from tilth.report.paraphrase import write_rewrite_report
 
     write_rewrite_report(out)
@@ -291,7 +284,7 @@ def print_rewrites(out: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(summary.to_dict())
     else:
-        print_table("Asked and obtained", ("", "asked", "obtained"), summary.lines())
+        print_table("Meaning and wording", ("", "asked", "obtained"), summary.lines())
 
 
 app.command("candidates")(candidates)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+CARD = "README.md"  # the file
 _SYNTHETIC = "synthetic"
 _SIZES = (
     (1_000, "n<1K"),
@@ -29,8 +30,7 @@ class Card:
         settings: of the command; JSON values.
         counts: split -> label -> rows.
         drops: reason -> rows left out.
-        licence: a licence id of the hub, such as `cc-by-4.0`; None: not stated.
-        language: codes, such as `en`.
+        language: codes, such as `en`; empty: not known.
         model: the model that wrote the texts.
         task_categories: the hub's names, such as `text-classification`.
         tags: the hub's tags beside `tilth` and `synthetic`.
@@ -46,8 +46,7 @@ class Card:
     settings: Mapping[str, Any]
     counts: Mapping[str, Mapping[str, int]]
     drops: Mapping[str, int] = field(default_factory=dict)
-    licence: str | None = None
-    language: Sequence[str] = ("en",)
+    language: Sequence[str] = ()
     model: str | None = None
     seed: int | None = None
     task_categories: Sequence[str] = ()
@@ -66,7 +65,6 @@ class Card:
         configs = [_config(*config, self.content) for config in self.configs.items()]
         head = DatasetCardData(
             pretty_name=self.title,
-            license=self.licence,
             language=list(self.language) or None,
             task_categories=list(self.task_categories) or None,
             size_categories=[next((n for top, n in _SIZES if rows < top), "n>1T")],
@@ -113,7 +111,7 @@ class Card:
             facts.append(f"- Model: {_code(self.model)}")
         if self.seed is not None:
             facts.append(f"- Seed: {self.seed}")
-        facts.append(f"- Licence: {self.licence or 'not stated; whoever publishes it decides'}")
+        facts.append("- Licence: not stated; whoever publishes it decides")
         return "\n".join(facts)
 
     def _rows(self) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tilth.data.card import CARD
 from tilth.data.formats import CONLL_SPLITS, ENDINGS, ending_of, is_conll, known_ending
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input, hub_answers, in_local_folder, suggestion
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_CARD = "README.md"
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
 _HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[^/\s]+))?")
@@ -234,7 +234,7 @@ def folder_configs(folder: Path) -> dict[str, dict[str, list[Path]]]:
             try:
                 files = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
             except (ValueError, NotImplementedError) as error:
-                raise InputError(f"{folder / _CARD}: {error}: name files of the folder") from error
+                raise InputError(f"{folder / CARD}: {error}: name files of the folder") from error
             if files and all(file.suffix == ".parquet" for file in files):
                 found.setdefault(name, {})[split] = files
     listed = {name: set(splits) for name, splits in found.items()}
@@ -251,10 +251,10 @@ def folder_configs(folder: Path) -> dict[str, dict[str, list[Path]]]:
 def card_configs(folder: Path) -> dict[str, dict[str, list[str]]]:
     """Return config -> split -> file patterns from the YAML head of a data set's card."""
     found: dict[str, dict[str, list[str]]] = {}
-    for file in (folder / _CARD, folder / ".huggingface.yaml"):  # `datasets` reads both
+    for file in (folder / CARD, folder / ".huggingface.yaml"):  # `datasets` reads both
         try:
             text = file.read_text(encoding="utf-8") if file.is_file() else ""
-            if file.name == _CARD:
+            if file.name == CARD:
                 text = text.split("---\n", 2)[1] if text.startswith("---\n") else ""
             head = yaml.safe_load(text)
         except (OSError, ValueError, IndexError, RecursionError, yaml.YAMLError):

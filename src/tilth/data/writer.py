@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tilth.data.card import Card
+from tilth.data.card import CARD, Card
 from tilth.errors import InputError
 from tilth.files import TEMPORARY, create_locked, disk_errors, sync_folder, try_lock
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 # Fewer rows make files that are slow to read, more make memory grow.
 _ROWS_AT_ONCE = 20_000
 DROP_REASON = "drop_reason"  # the column that says why a row is left out
-_CARD = "README.md"
-_OWNED = {_CARD, "data"}
+_OWNED = {CARD, "data"}
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]+-(old-)?")
 
 
@@ -117,7 +116,7 @@ class DatasetWriter:
         """Make the hidden folder; return the path of its card."""
         folder = self.folder.with_name(f"{name}-{self.folder.name}")
         folder.mkdir()
-        return folder / _CARD
+        return folder / CARD
 
     def _hidden(self) -> Path:
         if self._making is None:
@@ -132,7 +131,7 @@ class DatasetWriter:
             if match is not None and match[1]:
                 replaced.append(stale)
             elif match is not None:
-                with suppress(FileNotFoundError), open(stale / _CARD, "rb") as card:
+                with suppress(FileNotFoundError), open(stale / CARD, "rb") as card:
                     if not try_lock(card):
                         return  # another writer of this set is alive, and may be replacing it
                     shutil.rmtree(stale)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.errors import InputError
-from tilth.files import atomic_write
+from tilth.files import write_file
 from tilth.metrics.correlation import pearson, spearman
 
 Metric: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], float]
@@ -155,7 +155,7 @@ def write_submission(folder: Path, file: str, said: NDArray[Any]) -> Path:
         cells = [f"{score:.3f}" for score in np.clip(said, 0.0, _HIGHEST)]
     lines = ["\t".join(_HEAD), *(f"{row}\t{cell}" for row, cell in enumerate(cells))]
     path, text = folder / f"{file}.tsv", "\n".join(lines) + "\n"
-    atomic_write(path, lambda out: out.write(text.encode()))
+    write_file(path, text)
     return path
 
 

@@ -23,7 +23,7 @@ from transformers import PrinterCallback, TrainerCallback, TrainerState
 from transformers.trainer_utils import SaveStrategy
 
 from tilth.errors import InputError, TilthError
-from tilth.files import atomic_write, disk_errors, sync_folder
+from tilth.files import disk_errors, sync_folder, write_file
 from tilth.models.distributed import from_every, from_first, processes, rank, shares, started
 from tilth.models.processor_training import ProcessorLayers
 from tilth.models.unpadded import unpadded
@@ -51,7 +51,7 @@ def save_whole(unfinished: Path, folder: Path, save: Callable[[Path], object]) -
 def move_whole(unfinished: Path, folder: Path) -> None:
     """Record the checksums of a written folder's files and move it to `folder`."""
     text = json.dumps(_checksums(unfinished, sync=True), indent=2) + "\n"
-    atomic_write(unfinished / SUMS, lambda file: file.write(text.encode()))
+    write_file(unfinished / SUMS, text)
     shutil.rmtree(folder, ignore_errors=True)
     unfinished.rename(folder)
     sync_folder(folder.parent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -167,7 +166,7 @@ def _draw_and_write(
                 some = pool.select(np.arange(start, min(start + _WRITE_ROWS, len(pool))))
                 writer.write(_table(candidates, some), split=name)
         writer.write_card(_card(run, candidates, results, drawn))
-    run.write_file("results.json", json.dumps(results, indent=2) + "\n")
+    run.write_results(results)
 
 
 def _results(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -204,7 +203,7 @@ def _write(run: Run) -> dict[str, Any]:
             "drops": dict(writer.drops),
         }  # fmt: skip
         writer.write_card(_card(run, results))
-    run.write_file("results.json", json.dumps(results, indent=2) + "\n")
+    run.write_results(results)
     return results
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -281,7 +280,7 @@ def train_rewriter(
         )
         results = _results(run.read_part(0), base, pairs)
         if read_results(run.path) != results:
-            run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
+            run.write_results(results)
     return load_seq2seq(str(run.path), device=device)
 
 

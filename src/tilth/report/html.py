@@ -11,7 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tilth.files import atomic_write
+from tilth.files import write_file
 
 LONGEST_TEXT = 600  # characters of a text that are shown; the rest is counted
 SHOWN = 12  # rows of a chart or table; the rest unfolds
@@ -24,7 +24,7 @@ _UNREADABLE[ord("\n")] = "\u23ce\n"
 def write_page(path: Path, template: str, **values: object) -> Path:
     """Render a template of this package into a file atomically and return its path."""
     data = render_page(template, **values).encode("utf-8", errors="replace")  # lone surrogates
-    atomic_write(path, lambda file: file.write(data))
+    write_file(path, data)
     return path
 
 

@@ -94,29 +94,31 @@ def write_rewrite_report(folder: Path) -> Path:
     report = read_rewrites(folder)
     summary, cell = report.summary, report.summary.cell
     counted = summary.pairs - summary.short
-    asked = (
-        f"meaning {cell.meaning} to {cell.meaning_end}, "
-        f"wording {cell.wording} to {cell.wording_end}"
-    )
+    title, asked, inside, maps = "Round trips", "translated and back", "", []
+    if cell:
+        title = f"Meaning {summary.asked_meaning:g}, wording {summary.asked_wording:g}"
+        where = (
+            f"meaning {cell.meaning} to {cell.meaning_end}, "
+            f"wording {cell.wording} to {cell.wording_end}"
+        )
+        asked, inside = f"asked for {where}", f"; {percent(summary.inside)} inside the asked cell"
+        maps = [HeatMap("Asked for", asked_plane(cell), f"All at {where}.").draw()]
     obtained = (
-        f"Mean meaning {number(summary.meaning, 1)}, mean wording {number(summary.wording, 1)}; "
-        f"{percent(summary.inside)} inside the asked cell."
+        f"Mean meaning {number(summary.meaning, 1)}, mean wording {number(summary.wording, 1)}"
+        f"{inside}."
     )
     return write_page(
         folder / "report.html",
         "paraphrase",
-        title=f"Meaning {summary.asked_meaning:g}, wording {summary.asked_wording:g}",
+        title=title,
         kind="report of rewrites",
         claim=f"{count_of(summary.kept, 'rewrite')} of {count_of(summary.rows, 'row')} by the "
-        f"model {report.run['settings']['model']}, asked for {asked}: the similarity of a rewrite "
+        f"model {report.run['settings']['model']}, {asked}: the similarity of a rewrite "
         "and its source, from 0 to 100.",
         notices=report.notices,
         figures=list(_figures(report)),
         made=settings_facts(report.run),
-        maps=[
-            HeatMap("Asked for", asked_plane(cell), f"All at {asked}.").draw(),
-            HeatMap("Obtained", summary.plane, obtained, cell).draw(),
-        ],
+        maps=[*maps, HeatMap("Obtained", summary.plane, obtained, cell).draw()],
         counted=counted,
         caption=f"Of {count_of(counted, 'pair')} of texts with 4 words or more",
         lines=[line for line in summary.lines() if not line[0].startswith(DROPPED)],
@@ -176,10 +178,14 @@ def _figures(report: RewriteReport) -> Iterator[tuple[str, str, str]]:
     summary = report.summary
     share = percent(summary.kept / summary.asked_rewrites)
     yield "rewrites", f"{summary.kept:,}", f"{share} of {summary.asked_rewrites:,} asked for"
-    yield "meaning", number(summary.meaning, 1), f"asked: {summary.asked_meaning:g}"
-    yield "wording", number(summary.wording, 1), f"asked: {summary.asked_wording:g}"
-    yield "inside the asked cell", percent(summary.inside), "both as asked"
-    yield "wording near", percent(summary.near), "in the asked step or beside it"
+    if summary.cell:
+        yield "meaning", number(summary.meaning, 1), f"asked: {summary.asked_meaning:g}"
+        yield "wording", number(summary.wording, 1), f"asked: {summary.asked_wording:g}"
+        yield "inside the asked cell", percent(summary.inside), "both as asked"
+        yield "wording near", percent(summary.near), "in the asked step or beside it"
+    else:
+        yield "meaning", number(summary.meaning, 1), "mean"
+        yield "wording", number(summary.wording, 1), "mean"
     if time := time_figure(report.run, report.parts):
         yield time
 
@@ -190,7 +196,7 @@ def _examples(report: RewriteReport, counted: int) -> list[tuple[str, list[Rewri
         return [("All, the nearest to the asked cell first", report.nearest)]
     lists = [
         ("Nearest to the asked cell", report.nearest),
-        ("Sampled by the seed, not chosen", report.sample),
+        ("Sampled at random", report.sample),
         ("Farthest from the asked cell", report.farthest),
     ]
     return [(title, rows) for title, rows in lists if rows]

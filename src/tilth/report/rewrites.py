@@ -57,8 +57,8 @@ _PAIRS = pa.schema(
         "label": pa.string(),
         "meaning": pa.float64(),
         "wording": pa.float64(),
-        "distance": pa.float64(),
         "is_counted": pa.bool_(),
+        "distance": pa.float64(),
         "is_inside": pa.bool_(),
         "is_near": pa.bool_(),
         "is_same": pa.bool_(),
@@ -73,7 +73,7 @@ class RewriteExample:
     Attributes:
         meaning: semantic similarity, 0-100.
         wording: lexical similarity, 0-100.
-        distance: how far meaning and wording lie outside the requested cell.
+        distance: how far meaning and wording lie outside the requested cell; None: none is.
         label: empty for an unlabelled row.
     """
 
@@ -81,7 +81,7 @@ class RewriteExample:
     text: str
     meaning: float
     wording: float
-    distance: float
+    distance: float | None
     label: str
 
 
@@ -90,11 +90,12 @@ class RewriteSummary:
     """The figures of a run. A share is between 0 and 1; None where nothing was counted.
 
     Means and shares are over pairs of a text and its rewrite (several for a row with several
-    texts), both with 4 words or more (Ogasa, Kajiwara and Arase, footnote 12).
+    texts), both with 4 words or more (Ogasa, Kajiwara and Arase, footnote 12). Nothing is requested
+    of round trips.
 
     Attributes:
-        asked_meaning: 70-100.
-        asked_wording: 0-45.
+        asked_meaning: 70-100; None for round trips.
+        asked_wording: 0-45; None for round trips.
         asked_tries: maximum decodings per sentence.
         asked_rewrites: rows times rewrites per row.
         dropped: reason -> rows, the most frequent first.
@@ -109,8 +110,8 @@ class RewriteSummary:
         plane: counted pairs by meaning and wording, in bins of 5 points. # (20, 20)
     """
 
-    asked_meaning: float
-    asked_wording: float
+    asked_meaning: float | None
+    asked_wording: float | None
     asked_tries: int
     rows: int
     asked_rewrites: int
@@ -128,8 +129,10 @@ class RewriteSummary:
     plane: NDArray[np.int64] = field(repr=False)
 
     @property
-    def cell(self) -> Cell:
-        """Return the requested cell."""
+    def cell(self) -> Cell | None:
+        """Return the requested cell; None for round trips."""
+        if self.asked_meaning is None or self.asked_wording is None:
+            return None
         return asked_cell(self.asked_meaning, self.asked_wording)
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,19 +142,25 @@ class RewriteSummary:
 
     def lines(self) -> list[list[str]]:
         """Return table rows to print: name, requested, obtained."""
-        cell = self.cell
-        meaning = f"{self.asked_meaning:g} ({cell.meaning} to {cell.meaning_end})"
-        wording = f"{self.asked_wording:g} ({cell.wording} to {cell.wording_end})"
+        meaning = wording = searches = ""
+        near: list[list[str]] = []
+        if cell := self.cell:
+            meaning = f"{self.asked_meaning:g} ({cell.meaning} to {cell.meaning_end})"
+            wording = f"{self.asked_wording:g} ({cell.wording} to {cell.wording_end})"
+            searches = f"at most {self.asked_tries}"
+            near = [
+                ["inside the asked cell", "", percent(self.inside)],
+                ["wording in the asked step or beside it", "", percent(self.near)],
+            ]
         flips = "not checked" if self.flips is None else f"{self.flips:,}"
         return [
             ["rows rewritten", f"{self.asked_rewrites:,}", f"{self.kept:,}"],
             *([f"{DROPPED}{why}", "", f"{count:,}"] for why, count in self.dropped.items()),
             ["meaning, mean", meaning, number(self.meaning, 1)],
             ["wording, mean", wording, number(self.wording, 1)],
-            ["inside the asked cell", "", percent(self.inside)],
-            ["wording in the asked step or beside it", "", percent(self.near)],
+            *near,
             ["same as the source", "", percent(self.same)],
-            ["searches, mean", f"at most {self.asked_tries}", number(self.tries, 1)],
+            ["searches, mean", searches, number(self.tries, 1)],
             ["outputs left out, they say the opposite", "", flips],
             ["not counted, a text under 4 words", "", f"{self.short:,}"],
         ]
@@ -170,20 +179,22 @@ class RewriteReport:
     notices: list[str]
 
 
-def read_rewrites(folder: Path, *, seed: int = 0) -> RewriteReport:
-    """Read the parts of a run; `seed` chooses the sampled examples."""
+def read_rewrites(folder: Path) -> RewriteReport:
+    """Read the parts of a run."""
     run = read_run(folder, "paraphrase")
     settings, parts = run["settings"], part_files(folder)
     notices = unfinished(run, parts)
     rows = _rows(read_tables(parts, (*_ORIGIN, "flips"), notices))
     tables = read_tables(parts, _pair_names(settings), notices)
-    pairs = _pairs(tables, settings, _class_names(folder), seed)
+    pairs = _pairs(tables, settings, _class_names(folder))
     with database(rewrites=(_ROWS, rows), pairs=(_PAIRS, pairs)) as engine:
         return RewriteReport(
             run=run,
             parts=parts,
             summary=_summary(engine, folder, settings),
-            nearest=_examples(engine, "WHERE is_counted ORDER BY distance, key"),
+            nearest=_examples(
+                engine, "WHERE is_counted AND distance IS NOT NULL ORDER BY distance, key"
+            ),
             sample=_examples(engine, "ORDER BY key"),
             farthest=_examples(
                 engine, "WHERE is_counted AND distance > 0 ORDER BY distance DESC, key"
@@ -226,11 +237,10 @@ def _pairs(
     tables: Iterator[pa.Table],
     settings: Mapping[str, Any],
     classes: Mapping[str, Sequence[str]],
-    seed: int,
 ) -> Iterator[pa.Table]:
     """Yield tables with the columns of `_PAIRS`."""
     columns, first = list(settings["columns"]), 0
-    cell = asked_cell(settings["meaning"], settings["wording"])
+    cell = _cell(settings)
     for table in tables:
         made = table.filter(_is_rewrite(table))
         labels = [name for name in _LABELS if name in made.column_names and name not in columns]
@@ -242,19 +252,14 @@ def _pairs(
             yield pa.table(
                 {
                     "row": np.arange(first, first + len(made)),
-                    "key": row_keys(first, len(made), seed),
+                    "key": row_keys(first, len(made)),
                     "source": source,
                     "text": text,
                     "label": told or [""] * len(made),
                     "meaning": meaning,
                     "wording": wording,
-                    "distance": [
-                        cell.distance(*pair)
-                        for pair in zip(meaning.tolist(), wording.tolist(), strict=True)
-                    ],
                     "is_counted": long_enough(source, text),
-                    "is_inside": cells_of(meaning, wording) == CELLS.index(cell),
-                    "is_near": [cell.is_near(value) for value in wording.tolist()],
+                    **_nearness(cell, meaning, wording),
                     "is_same": [
                         normalize_text(a) == normalize_text(b)
                         for a, b in zip(source, text, strict=True)
@@ -262,6 +267,27 @@ def _pairs(
                 }
             )
             first += len(made)
+
+
+def _cell(settings: Mapping[str, Any]) -> Cell | None:
+    """Return the cell that the settings request; None for round trips."""
+    if settings.get("round_trip"):
+        return None
+    return asked_cell(settings["meaning"], settings["wording"])
+
+
+def _nearness(
+    cell: Cell | None, meaning: NDArray[np.float64], wording: NDArray[np.float64]
+) -> dict[str, Any]:
+    """Return the columns that compare pairs with the requested cell; nulls without one."""
+    if cell is None:
+        return dict.fromkeys(("distance", "is_inside", "is_near"), pa.nulls(len(meaning)))
+    pairs = zip(meaning.tolist(), wording.tolist(), strict=True)
+    return {
+        "distance": [cell.distance(*pair) for pair in pairs],
+        "is_inside": cells_of(meaning, wording) == CELLS.index(cell),
+        "is_near": [cell.is_near(value) for value in wording.tolist()],
+    }
 
 
 def _label(row: Mapping[str, Any], classes: Mapping[str, Sequence[str]]) -> str:
@@ -312,9 +338,10 @@ def _summary(
     )
     for meaning, wording, count in engine.execute(bins).fetchall():
         plane[meaning, wording] = count
+    is_free = settings.get("round_trip")
     return RewriteSummary(
-        asked_meaning=settings["meaning"],
-        asked_wording=settings["wording"],
+        asked_meaning=None if is_free else settings["meaning"],
+        asked_wording=None if is_free else settings["wording"],
         asked_tries=settings["tries"],
         rows=rows["rows"],
         asked_rewrites=rows["rows"] * settings["n"],

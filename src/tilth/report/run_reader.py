@@ -125,7 +125,7 @@ def counts_of(engine: DuckDBPyConnection, query: str) -> dict[str, int]:
     return dict(engine.execute(query).fetchall())
 
 
-def row_keys(first: int, rows: int, seed: int) -> NDArray[np.uint64]:
+def row_keys(first: int, rows: int, seed: int = 0) -> NDArray[np.uint64]:
     """Return a pseudo-random key per row number from `first`; samples take the smallest."""
     return random_keys(seed, "report", np.arange(first, first + rows, dtype=np.uint64))  # (rows,)
 

@@ -88,9 +88,9 @@ def open_tries(folder: Path, *, notices: list[str] | None = None) -> Iterator[Tr
 
 
 @contextmanager
-def load_tries(tables: Iterable[pa.Table], *, seed: int = 0) -> Iterator[TryTable]:
-    """Load tables of tries in the order of the parts; `seed` chooses the samples."""
-    with database(tries=(_SCHEMA, _prepared(tables, seed))) as engine:
+def load_tries(tables: Iterable[pa.Table]) -> Iterator[TryTable]:
+    """Load tables of tries in the order of the parts."""
+    with database(tries=(_SCHEMA, _prepared(tables))) as engine:
         yield TryTable(engine)
 
 
@@ -296,7 +296,7 @@ def _similarity_figures(
     return found
 
 
-def _prepared(tables: Iterable[pa.Table], seed: int) -> Iterator[pa.Table]:
+def _prepared(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield tables of tries with the columns of `_SCHEMA`."""
     first = 0
     for table in tables:
@@ -310,7 +310,7 @@ def _prepared(tables: Iterable[pa.Table], seed: int) -> Iterator[pa.Table]:
         output = plain(text)
         columns = {
             "row": np.arange(first, first + rows),
-            "key": row_keys(first, rows, seed),
+            "key": row_keys(first, rows),
             "label": pc.fill_null(column("label"), ""),
             "source": column("source_id", "text_a", "item", "text").cast(pa.string()),
             "text_a": text_a,

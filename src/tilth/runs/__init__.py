@@ -19,6 +19,7 @@ from tilth.runs.run_json import (
     read_results,
     read_run_json,
     versions,
+    write_results,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ __all__ = [
     "refuse_inside",
     "refuse_other_command",
     "versions",
+    "write_results",
 ]
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from tilth.errors import InputError, TilthError
 from tilth.files import (
-    atomic_write,
     check_input,
     disk_errors,
     is_temporary,
     sync_folder,
     try_lock,
+    write_file,
 )
 from tilth.runs.run_json import RunMismatch, read_run_json
 from tilth.storage import as_path, names, pull
@@ -180,4 +180,4 @@ def _move_back(folder: Path) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     content = source.read_bytes()
-    atomic_write(target, lambda file: file.write(content))
+    write_file(target, content)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.errors import InputError, TilthError
-from tilth.files import atomic_write, disk_errors, remove_leftovers
+from tilth.files import atomic_write, disk_errors, remove_leftovers, write_file
 from tilth.runs.lock import Lease, lock_folder
 from tilth.runs.out_folder import (
     ASIDE,
@@ -42,6 +42,7 @@ from tilth.runs.run_json import (
     differences,
     read_run_json,
     versions,
+    write_results,
 )
 from tilth.storage import as_path, fetch, publish, pull, push, remove
 from tilth.urls import cache_folder, url_of
@@ -347,12 +348,17 @@ class Run:
     def _save(self) -> None:
         if self._is_worker:
             return
-        _write(self.path / _RUN, json.dumps(self._asked, indent=2, ensure_ascii=False) + "\n")
+        write_file(self.path / _RUN, json.dumps(self._asked, indent=2, ensure_ascii=False) + "\n")
 
     def write_file(self, name: str, content: str | bytes) -> None:
         """Write a file of the whole run, such as its report."""
         self._check_locked()
-        _write(self.path / name, content)
+        write_file(self.path / name, content)
+
+    def write_results(self, results: Mapping[str, Json]) -> None:
+        """Write results.json."""
+        self._check_locked()
+        write_results(self.path, results)
 
     def part_path(self, index: int) -> Path:
         """Return the path of a part."""
@@ -481,9 +487,3 @@ def complete(
         if run.done():
             raise
         raise KeyboardInterrupt("no part was finished, the same command begins anew") from None
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    # Surrogates, of a name that is not UTF-8, are written as JSON escapes them.
-    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
-    atomic_write(path, lambda file: file.write(data))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tilth.errors import InputError, TilthError
-from tilth.files import check_input
+from tilth.files import check_input, write_file
 
 Json: TypeAlias = Any
 RESULTS = "results.json"
@@ -88,6 +88,11 @@ def read_results(folder: Path, kinds: Mapping[str, type] = {}) -> dict[str, Json
         isinstance(found.get(name), kind) for name, kind in kinds.items()
     )
     return found if valid else None
+
+
+def write_results(folder: Path, results: Mapping[str, Json]) -> None:
+    """Write a folder's results.json."""
+    write_file(folder / RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
 
 
 def differences(found: Mapping[str, Json], asked: Mapping[str, Json]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from tilth.classifiers.load import TaskData
 from tilth.data import Card, DatasetWriter
 from tilth.data.sources import folder_configs
 from tilth.metrics.scores import positive
-from tilth.runs import RESULTS, Run
+from tilth.runs import Run
 from tilth.selftrain.pseudo_label import TOKENS, as_lists
 from tilth.selftrain.retrieve import read_columns, results_of
 from tilth.selftrain.select import REASONS, Selection, members_of
@@ -90,7 +89,7 @@ def write_set(
         if made.task.validation is not None:
             writer.write(_ground_truth(made.task.validation), config=VALIDATION)
         writer.write_card(_card(run, made, bank, results))
-    run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    run.write_results(results)
     return results
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -164,7 +163,7 @@ def few_shot(
         found = summarise(rows, MEASURES[task.train.kind], settings)
         sizes = {name: len(rows) for name, rows in task.held_out.items()}
         results = {**asdict(found), **sizes, "trainings": rows}
-        run.write_file(RESULTS, json.dumps(results, indent=2) + "\n")
+        run.write_results(results)
     return found
 
 
@@ -230,7 +229,7 @@ class _Study:
     ) -> None:
         self.run, self.jobs, self.task, self.bank = run, jobs, task, bank
         self.settings, self.device = settings, device
-        self._draw = -1
+        self._draw, self._seed = -1, 0
         # Of the draw: indices of its rows, sentences retrieved for it, and its best trainings.
         self._places: NDArray[np.int64] = np.empty(0, np.int64)
         self._found: dict[tuple[str, int], pa.Table] = {}
@@ -240,9 +239,11 @@ class _Study:
         """Return the part of a job."""
         if job.draw != self._draw:
             self._draw, self._found, self._best = job.draw, {}, {}
+            sequence = np.random.SeedSequence((self.settings.seed, job.draw))
+            self._seed = int(sequence.generate_state(1)[0])  # no draw of another seed has it
             self._places = draw(
                 self.task.train, self.settings.per_class, sentences=self.settings.sentences,
-                seed=self.settings.seed + job.draw,
+                seed=self._seed,
                 exclude={text for rows in self.task.held_out.values() for text in rows.texts},
             )  # fmt: skip
         return self._label(job) if job.seed is None else self._train(job)
@@ -318,13 +319,13 @@ class _Study:
         drawn = self.task.train.select(self._places)
         found = self._retrieved(system)
         if system.labelled is not None:
-            found = _sample(found, system.labelled * len(drawn), job.draw)
+            found = _sample(found, system.labelled * len(drawn), self._seed)
         teachers = self._teachers(job.draw, system.teachers)
         tokenizer = None if drawn.tokens is None else learn_tokenizer(drawn.tokens)
         table = label_sentences(with_tokens(found, tokenizer), teachers)
         selection = select(
             PseudoLabels(from_lists(table[PROBABILITIES]), _keys(found)), drawn,
-            system.multiple * len(drawn), by="random", seed=job.draw,
+            system.multiple * len(drawn), by="random", seed=self._seed,
         )  # fmt: skip
         return table.take(pa.array(selection.kept))
 

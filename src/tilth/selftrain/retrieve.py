@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -171,7 +170,7 @@ def retrieve_in_run(
             about = {
                 "sentences": len(found), "left_out": found.excluded, "queries": found.queries
             }  # fmt: skip
-            run.write_file(RESULTS, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+            run.write_results(about)
     sentences = results_of(run)["sentences"]
     if sentences < count:
         log.warning(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from math import ceil
+from math import ceil, floor
 from statistics import mean, median, pstdev
 from typing import Any
 
@@ -221,7 +221,7 @@ def _confusion(
 
 
 def _answer_name(value: Any) -> str:
-    return f"{round(value)}" if isinstance(value, int | float) else str(value)
+    return f"{floor(value + 0.5)}" if isinstance(value, int | float) else str(value)
 
 
 def _grades(

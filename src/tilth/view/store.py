@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -214,11 +214,10 @@ class RowStore:
             places = self.select(chosen)
             start, stop = 0, size
             if after is not None:
-                start = _position(places, after, chosen) + 1
+                start = _position(places, after, chosen, "right")
                 stop = start + size
-            elif before is not None:
-                stop = _position(places, before, chosen)
-                start = max(stop - size, 0)
+            elif before is not None and (end := _position(places, before, chosen, "left")):
+                start, stop = max(end - size, 0), end
             return RowPage(self.fetch(places[start:stop].tolist()), start > 0, stop < len(places))
         seen = after if after is not None else before
         if seen is None or not (seen < len(mask) and mask[seen]):
@@ -440,13 +439,16 @@ def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> Any:
     return value
 
 
-def _position(places: NDArray[np.int32], row: int, chosen: RowFilter) -> int:
-    """Return where a row stands; in the order of the run, where it would stand."""
+def _position(places: Rows, row: int, chosen: RowFilter, side: Literal["left", "right"]) -> int:
+    """Return how many rows stand ahead of a row, on the right side with itself.
+
+    A row that does not pass counts by its number in the order of the run, and as the first in
+    another order.
+    """
     if not chosen.sort and not chosen.descending:
-        place = int(np.searchsorted(places, row))
-        return place if place < len(places) and places[place] == row else place - 1
+        return int(np.searchsorted(places, row, side))
     found = np.flatnonzero(places == row)
-    return int(found[0]) if len(found) else -1
+    return int(found[0]) + (side == "right") if len(found) else 0
 
 
 def _walk(order: Rows, mask: Mask, size: int) -> list[int]:

@@ -83,11 +83,12 @@ def bring(site: Site, asked: Asked) -> HttpReply:
     known = {(one.place, one.person): one for one in notes.answers(sample.id)}
     given = []
     for place, record in found:
-        for person, value, note, flagged in record.answers:
-            old = known.get((place, person))
-            if old is not None:  # other tools have no flags, and may have no notes
+        for name, value, note, flagged in record.answers:
+            person, seconds = name[:60], None
+            if old := known.get((place, person)):  # other tools have no flags, notes or times
                 note, flagged = note or old.note, flagged or old.flagged
-            given.append(Annotation(place, person[:60], value, note, flagged, time.time(), None))
+                seconds = old.seconds
+            given.append(Annotation(place, person, value, note, flagged, time.time(), seconds))
     notes.answer(sample.id, *given)
     left = len(records) - len(found)
     other = f"; {left} records are no rows of this sample" if left else ""

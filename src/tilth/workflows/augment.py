@@ -45,6 +45,7 @@ from tilth.selftrain.select import PseudoLabels, row_counts, select
 from tilth.selftrain.settings import Augmentation, TeacherSettings
 from tilth.storage import as_path
 from tilth.urls import url_of
+from tilth.workflows.open_bank import open_named
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -111,7 +112,7 @@ def augment(
     asked = settings_of(Augmentation, settings)
     sources = TaskSources(train, validation, test, text=text, label=label)
     how = TeacherSettings(teacher, seeds, training or {}, device, cluster or Cluster())
-    bank = bank if isinstance(bank, Bank) else Bank.open(bank, device=device)
+    bank = bank if isinstance(bank, Bank) else open_named(as_path(bank), device=device)
     with ExitStack() as held:
         if out is None:
             out = held.enter_context(tempfile.TemporaryDirectory(prefix="tilth-"))

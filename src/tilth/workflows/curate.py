@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from tilth.data import Card, Curated, DatasetWriter, curate_rows, read_rows
+from tilth.data.card import CARD
 from tilth.data.curate import REASONS
 from tilth.data.negative_pairs import SAMPLED
 from tilth.data.settings import CurateOptions
 from tilth.data.sources import DatasetFolder, HubDataset, locate
 from tilth.errors import InputError
 from tilth.runs import refuse_inside
+from tilth.storage import as_path, exists, pull, push
+from tilth.urls import url_of
 from tilth.workflows.annotated import (
     CORRECTED,
     FLAGGED,
@@ -50,7 +53,7 @@ def curate_folder(
     Args:
         source: a generate run, a data set folder, a labelled file or a hub data set.
         out: default SOURCE/curated, for plain files NAME-curated beside them. An earlier curated
-            set there is replaced.
+            set there is replaced. Under a URL it is put there at the end.
         overwrite: replace another data set in `out`, too.
         annotations: of `tilth view`: people's labels replace those of their rows, and rows that
             they flag or find not equivalent are dropped, first of all.
@@ -60,8 +63,10 @@ def curate_folder(
     """
     found = locate(source)
     folder = _place(source, found) if out is None else out
+    pull(folder, only=lambda path: path.name in (CARD, "run.json"), clean=True)
     _check_place(source, found, folder, overwrite=overwrite)
-    if _is_curated(Path(source)):
+    pull(folder, clean=True)
+    if _is_curated(as_path(source)):
         log.warning(
             "%s is a curated set: labels are smoothed and pairs sampled once more; curate what it "
             "was made from, or set smoothing and sampled-pairs to 0",
@@ -89,6 +94,7 @@ def curate_folder(
             schema = curated.dropped.features.arrow_schema
             writer.write(annotated.rejected.cast(schema), config="dropped")
         writer.write_card(_card(source, curated, annotated))
+    push(folder)
     return folder, counts
 
 
@@ -96,7 +102,7 @@ def _place(source: str, found: list[Path] | DatasetFolder | HubDataset) -> Path:
     """Return the default output folder."""
     if isinstance(found, HubDataset):
         raise InputError(f"{source} is a data set of the hub: say with --out where the result goes")
-    path = Path(source)
+    path = as_path(source)
     if isinstance(found, DatasetFolder):
         of_run = path.name == "dataset" and (path.parent / "run.json").is_file()
         return (path.parent if of_run else path) / "curated"
@@ -119,7 +125,8 @@ def _check_place(
         refuse_inside(folder, source)
     if (folder / "run.json").exists():
         raise InputError(f"{folder} holds a run: choose another --out")
-    if overwrite or not folder.is_dir() or not any(folder.iterdir()) or _is_curated(folder):
+    holds = exists(folder) if url_of(folder) else folder.is_dir() and any(folder.iterdir())
+    if overwrite or not holds or _is_curated(folder):
         return
     raise InputError(
         f"{folder} is not empty and holds no curated set: choose another --out, or --overwrite it"
@@ -128,7 +135,7 @@ def _check_place(
 
 def _is_curated(folder: Path) -> bool:
     try:
-        return _MARK in (folder / "README.md").read_text(encoding="utf-8", errors="replace")
+        return _MARK in (folder / CARD).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
 

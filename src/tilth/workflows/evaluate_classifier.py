@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -124,7 +123,7 @@ def evaluate_to_run(
                 "difference": scoring.difference(1),
             }
         if run is not None:
-            run.write_file(RESULTS, json.dumps(scores, indent=2) + "\n")
+            run.write_results(scores)
     return Evaluated(scores, scoring.wrong(settings.wrong))
 
 

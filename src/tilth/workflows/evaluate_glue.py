@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,18 @@ from numpy.typing import NDArray
 
 from tilth.data.examples import LABEL, Examples, open_rows, read_examples
 from tilth.errors import InputError
-from tilth.evaluate.glue import FILES, HUB, TASKS, GlueTask, check_submission, glue_scores
-from tilth.evaluate.glue import write_submission as write_file
-from tilth.files import atomic_write
+from tilth.evaluate.glue import (
+    FILES,
+    HUB,
+    TASKS,
+    GlueTask,
+    check_submission,
+    glue_scores,
+    write_submission,
+)
 from tilth.models.classifier import Classifier, load_classifier
 from tilth.models.scorer import load_scorer
+from tilth.runs import write_results
 
 SUBMISSION = "submission"  # folder of the files for the server
 # Names of the files of a split, without their endings.
@@ -110,12 +116,11 @@ def evaluate_glue(
                     f"{data} has {rows:,}"
                 )
                 continue
-            files.append(str(write_file(out / SUBMISSION, file, predict(examples))))
+            files.append(str(write_submission(out / SUBMISSION, file, predict(examples))))
     missing = list(FILES)
     if out is not None:
         missing = check_submission(out / SUBMISSION)
-        text = json.dumps({"models": dict(models), "tasks": found}, indent=2) + "\n"
-        atomic_write(out / "results.json", lambda file: file.write(text.encode()))
+        write_results(out, {"models": dict(models), "tasks": found})
     return GlueResult(found, files, missing, notes)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -200,7 +199,7 @@ def evaluate_sts_to_run(
     evaluation = StsEvaluation(scores, most_wrong_pairs(measured, max(wrong, WRONG_PAIRS)))
     if run is not None:
         with run:
-            run.write_file(RESULTS, json.dumps(scores, indent=2) + "\n")
+            run.write_results(scores)
             write_encoder_report(
                 run.path / "report.html",
                 EncoderComparison(bars_of(name, scores), wrong={name: evaluation.wrong}),

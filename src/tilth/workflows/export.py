@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 from tilth.data import fingerprint
 from tilth.data.examples import Source, open_rows
 from tilth.errors import InputError, TilthError
-from tilth.files import atomic_write, disk_errors
+from tilth.files import disk_errors, write_file
 from tilth.limits import settings_of
 from tilth.models.classifier import fingerprint_classifier, load_classifier
 from tilth.models.encoder import is_sentence_encoder
@@ -131,7 +130,7 @@ def export(
                 raise InputError(f"{where}no row holds text: name another column or other texts")
             run.write_part(0, answers)
         results = _results(run)
-        run.write_file(RESULTS, json.dumps(results, indent=1) + "\n")
+        run.write_results(results)
         _write_card(run, given, results)
     changed = 1 - results["same"]
     if round(changed, 9) > settings.tolerance:
@@ -189,4 +188,4 @@ def _write_card(run: Run, given: Classifier, results: Mapping[str, Any]) -> None
         longest=given.max_length,
         **results,
     )
-    atomic_write(run.path / MODEL / "README.md", lambda file: file.write(card.encode()))
+    write_file(run.path / MODEL / "README.md", card)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -151,7 +150,7 @@ def predict_to_run(
         results = read_results(run.path, _RESULT_TYPES)
         if results is None or not folder_configs(run.path / _DATASET):
             results = _write_dataset(run, rows, predictor, adds)
-            run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+            run.write_results(results)
     return results
 
 
@@ -287,7 +286,6 @@ def _card(run: Run, results: Mapping[str, Any]) -> Card:
         command=run.command,
         settings=settings,
         counts={"train": counts},
-        language=(),
         model=str(settings["model"]),
         texts=f"as they came; {made.lower()} by a model",
         extra=[("Columns", _COLUMNS[kind])],

@@ -132,7 +132,7 @@ def search_to_run(
             for table in _tables(results):
                 writer.write(table)
             writer.write_card(_card(run, bank, found))
-        run.write_file(RESULTS, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        run.write_results(found)
     return found
 
 

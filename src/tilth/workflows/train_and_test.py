@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,6 @@ from tilth.data.examples import Source, open_rows, read_examples
 from tilth.data.normalize import normalize_text
 from tilth.data.split import written_by_model
 from tilth.errors import InputError
-from tilth.files import atomic_write
 from tilth.metrics.scores import positive
 from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import load_classifier
@@ -43,7 +41,7 @@ from tilth.report.systems import (
     unsure_gains,
     warnings_of,
 )
-from tilth.runs import RESULTS, refuse_inside
+from tilth.runs import refuse_inside, write_results
 from tilth.storage import as_path
 from tilth.workflows.augmented_run import (
     AugmentedSets,
@@ -334,7 +332,6 @@ def _finish(
     out: Path, about: dict[str, Any], tested: dict[str, Any] | None, notes: list[str]
 ) -> TrainedClassifier:
     """Add the results to the training's results.json and write the report."""
-    file = out / RESULTS
     kept = training_results(out)
     words = generated_words(kept.get("validation"))
     if words:
@@ -347,9 +344,6 @@ def _finish(
     }  # fmt: skip
     results["warnings"] = warnings_of(results)
     results["notes"] = [*unsure_gains(results), *notes]
-    text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
-    # An edited run may hold a lone surrogate: write it as JSON escapes it.
-    data = text.encode(errors="backslashreplace")
-    atomic_write(file, lambda file: file.write(data))
+    write_results(out, results)
     write_classifier_report(out)
     return TrainedClassifier(out, results)

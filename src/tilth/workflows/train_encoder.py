@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,12 +14,11 @@ from tilth.errors import InputError
 from tilth.evaluate.overlap import apart
 from tilth.evaluate.sts import check_sets, most_wrong_pairs, summarise_sts
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
-from tilth.files import atomic_write
 from tilth.models.encoder import load_encoder
 from tilth.models.names import ENCODER
 from tilth.report.encoders import EncoderComparison, write_encoder_report
 from tilth.report.systems import generated_words
-from tilth.runs import RESULTS, Progress, refuse_inside
+from tilth.runs import Progress, refuse_inside, write_results
 from tilth.workflows.evaluate_sts import WRONG_PAIRS, Scores, bars_of, curve_of, measure, remarks
 from tilth.workflows.settings import EncoderOptions
 
@@ -128,8 +126,7 @@ def train_and_measure(
     result = TrainedEncoder(
         curve.best, max(curve.values), validated, scores, _warnings(scores), notes
     )
-    text = json.dumps(asdict(result), indent=2) + "\n"
-    atomic_write(out / RESULTS, lambda file: file.write(text.encode()))
+    write_results(out, asdict(result))
     kept = f"step {result.best}, {result.validation_words} Spearman {result.validation:.1f}"
     bars = [bar for name, one in scores.items() for bar in bars_of(name, one)]
     write_encoder_report(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +15,12 @@ from tilth.classifiers.train import train_first, train_on_examples
 from tilth.data.examples import read_examples
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs, read_pairs
 from tilth.errors import TilthError
-from tilth.files import atomic_write
 from tilth.metrics.correlation import bootstrap_spearman, pearson, spearman
 from tilth.metrics.significance import RESAMPLES
 from tilth.models.polarity import has_polarity
 from tilth.models.scorer import load_scorer
 from tilth.paraphrase.similarity import without_symbols
-from tilth.runs import RESULTS, read_results, refuse_inside
+from tilth.runs import read_results, refuse_inside, write_results
 from tilth.workflows.settings import ScorerOptions
 
 if TYPE_CHECKING:
@@ -106,8 +104,7 @@ def train_scorer(
         found["measure"], found["best"], found["seeds"], tested, _warnings(tested)
     )
     added = {"tested": result.tested, "warnings": result.warnings}
-    text = json.dumps({**found, **added}, indent=2) + "\n"
-    atomic_write(out / RESULTS, lambda file: file.write(text.encode()))
+    write_results(out, {**found, **added})
     return result
 
 

@@ -233,7 +233,7 @@ class Growing(ABC):
         return len(arm.sources), arm.rounds if helps else -arm.rounds
 
     def _write(self, results: Mapping[str, Any]) -> None:
-        self.run.write_file(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        self.run.write_results(results)
         write_grow_report(self.run.path)
 
     def _results(self, ended: str) -> dict[str, Any]:

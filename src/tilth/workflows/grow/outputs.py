@@ -13,6 +13,7 @@ import pyarrow as pa
 from tilth.bank import Bank
 from tilth.classifiers.examples import LabeledExamples
 from tilth.data import Card, DatasetWriter
+from tilth.data.card import CARD
 from tilth.models.classifier import Classifier
 from tilth.report.systems import figure_words
 from tilth.runs import Run
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 DATASET, TO_LABEL = "dataset", "to_label"
-CARD = "README.md"
 _SHARES = "\n## Shares in training\n\n"
 _SHOWN = 50  # sentences to label next
 _UNSURE = 4  # times as many of the least certain are chosen among
