@@ -200,6 +200,13 @@ def test_a_base_is_trained_measured_and_reported(
     assert results["teacher"]["test"] == measure(teacher, test, bootstrap=50, seed=4)
     assert results["teacher"]["validation"]["n"] == results["validation"]
     assert f"{results['kept']:,} sentences added" in (run / "report.html").read_text()
+    before = (run / "dataset").stat().st_mtime_ns
+    again = made(
+        kind=kind, model=base, seeds=2, training=FAST, seed=4, test=str(test), bootstrap=60
+    )
+    assert again["teacher"]["test"] == measure(teacher, test, bootstrap=60, seed=4)
+    assert again["classes"] == results["classes"]
+    assert (run / "dataset").stat().st_mtime_ns == before
     assert [line[::2][:2] for line in teacher_lines(results)] == [
         (name, figure)
         for name in ("test", "validation")

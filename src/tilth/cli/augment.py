@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,9 +59,8 @@ def augment(
         _show(results, out)
 
 
-def _show(results: dict[str, Any], out: Path) -> None:
-    from tilth.workflows.augment import teacher_lines, teacher_warning
-
+def print_classes(results: Mapping[str, Any], out: Path) -> None:
+    """Print the rows of each class at each step."""
     classes = list(results["classes"].items())
     print_table(
         f"{results['kept']:,} of {results['retrieved']:,} retrieved sentences kept",
@@ -73,6 +73,12 @@ def _show(results: dict[str, Any], out: Path) -> None:
     )  # fmt: skip
     if len(classes) > _SHOWN_CLASSES:
         say(f"{len(classes) - _SHOWN_CLASSES:,} more classes: see {out / 'results.json'}")
+
+
+def _show(results: dict[str, Any], out: Path) -> None:
+    from tilth.workflows.augment import teacher_lines, teacher_warning
+
+    print_classes(results, out)
     if scores := teacher_lines(results):
         print_table("Teacher", ("on", "rows", "figure", "value", "95%"), scores, texts=3)
     if warning := teacher_warning(results):

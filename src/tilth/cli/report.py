@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tilth.cli.options import ENCODER, RUN, Json
-from tilth.cli.screen import print_json, print_table, say
+from tilth.cli.screen import print_json, say
 
 
 def report(
@@ -57,16 +57,15 @@ def report(
 
 
 def _print_augmented(run: Path, *, as_json: bool) -> None:
+    from tilth.cli.augment import print_classes
     from tilth.cli.train import print_trained
-    from tilth.report.augment import augment_lines
     from tilth.report.retrieved import read_augmentation
 
     found = read_augmentation(run)
     if as_json:
         print_json({**found.results, "trained": found.students})
         return
-    head = ("", "training set", "retrieved", "labelled as", "kept")
-    print_table(f"{found.kept:,} of {found.retrieved:,} sentences kept", head, augment_lines(found))
+    print_classes(found.results, run)
     for name, results in found.students.items():
         say(f"{name}:")
         print_trained(results)

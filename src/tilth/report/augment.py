@@ -65,20 +65,6 @@ def augment_page(run: AugmentReport, folder: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def augment_lines(run: AugmentReport) -> list[list[str]]:
-    """Return table rows to print: the rows of each class at each step."""
-    return [
-        [
-            one.name,
-            f"{one.labelled:,}",
-            "" if one.retrieved is None else f"{one.retrieved:,}",
-            f"{one.predicted:,}",
-            f"{one.kept:,}",
-        ]
-        for one in run.classes
-    ]
-
-
 def _figures(run: AugmentReport) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and note of each headline figure."""
     share = f"{percent(run.kept / run.retrieved)} of the retrieved" if run.retrieved else ""

@@ -57,15 +57,9 @@ class AugmentedSet:
     blended: LabeledExamples
 
 
-def write_set(
-    run: Run, made: AugmentedSet, bank: Bank, scores: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Write the data set, then results.json, which marks the run as done; return the latter.
-
-    Args:
-        scores: the teacher's, for results.json.
-    """
-    results = {**counts_of(made), "teacher": dict(scores)}
+def write_set(run: Run, made: AugmentedSet, bank: Bank) -> dict[str, Any]:
+    """Write the data set; return its counts."""
+    counts = counts_of(made)
     kind, names = made.task.train.kind, made.task.train.labels
     features = {
         "default": _features(kind, names, ("probabilities", "confidence", *_FOUND)),
@@ -88,9 +82,8 @@ def write_set(
         writer.write(own, config=LABELLED)
         if made.task.validation is not None:
             writer.write(_ground_truth(made.task.validation), config=VALIDATION)
-        writer.write_card(_card(run, made, bank, results))
-    run.write_results(results)
-    return results
+        writer.write_card(_card(run, made, bank, counts))
+    return counts
 
 
 def blend_labels(

@@ -139,7 +139,8 @@ def augment_to_run(
 
     Args:
         bootstrap: resamples of the intervals of the teacher's scores on test and validation rows,
-            which are measured and reported with it; None: neither measured nor reported.
+            which are measured and reported with it, of a finished run anew if they differ; None:
+            neither measured nor reported.
     """
     if bootstrap is not None:
         check_resamples(bootstrap, settings.seed)
@@ -185,8 +186,9 @@ def augment_to_run(
         overwrite=overwrite,
     )  # fmt: skip
     with run:
-        results = read_results(run.path)
-        if results is None or not is_written(run.path):
+        results = read_results(run.path, {"teacher": dict})
+        is_made = results is not None and is_written(run.path)
+        if results is None or not is_made or bootstrap not in (None, results.get("bootstrap")):
             # Retrieval comes first: if it fails, it fails early.
             hits = retrieve_in_run(
                 run.path / HITS, bank, task.examples, candidates, settings,
@@ -200,16 +202,19 @@ def augment_to_run(
                 run.path / TEACHER,
                 sources={key: name for key, name in names.items() if name is not None},
             )  # fmt: skip
-            made = _label_and_select(
-                run, task, hits, labeller, settings, (count, ratio), cluster=teacher.cluster,
-                quiet=quiet,
-            )  # fmt: skip
+            if results is None or not is_made:
+                made = _label_and_select(
+                    run, task, hits, labeller, settings, (count, ratio), cluster=teacher.cluster,
+                    quiet=quiet,
+                )  # fmt: skip
+                results = write_set(run, made, bank)
             scores = {} if bootstrap is None else {
                 name: _teacher_scores(labeller, rows, bootstrap, settings, quiet=quiet)
                 for name, rows in (("test", task.test), ("validation", task.validation))
                 if rows is not None
             }  # fmt: skip
-            results = write_set(run, made, bank, scores)
+            results |= {"teacher": scores, "bootstrap": bootstrap}
+            run.write_results(results)
     if bootstrap is not None:
         with refuse_edited(run.path):
             write_augment_report(run.path)
