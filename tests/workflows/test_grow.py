@@ -35,6 +35,8 @@ from tilth.models.classifier import load_classifier
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.runs import Run, RunMismatch
+from tilth.view.runs import FINISHED as DONE
+from tilth.view.runs import STOPPED, _run_entry
 from tilth.workflows.grow import grow as growing
 from tilth.workflows.grow import notes
 from tilth.workflows.grow.arms import (
@@ -838,6 +840,8 @@ def test_without_a_base_students_are_regressions_on_the_contrastive_encoder(
     assert {CONTRAST, SETFIT, RETRIEVED, "described", PLAIN} <= arms.keys()
     assert any(one["curve"] for one in found["arms"])
     systems = {one["name"]: one for one in found["tested"]["systems"]}
+    simple = {MAJORITY, TFIDF, ENCODER, CONTRAST, SETFIT, AVERAGE, PLAIN, BY_DESCRIPTION}
+    assert set(systems) == simple | {found["arm"]}
     assert systems[AVERAGE]["base"] == base
     assert len(systems) == len(found["tested"]["systems"])
     if found["arm"] != PLAIN:
@@ -1258,9 +1262,40 @@ def test_gains_are_over_the_best_simple_way_where_the_contrastive_encoder_is_too
     monkeypatch.setattr(Speeds, "seconds", seconds)
     found = run_grow(place, base, raw=())
     assert CONTRAST not in {one["name"] for one in found["arms"]}
+    assert CONTRAST not in {one["name"] for one in found["tested"]["systems"]}
+    assert any(
+        "Not measured on the test set" in note and CONTRAST in note for note in found["notes"]
+    )
     assert found["reference"] in (ENCODER, PLAIN, SETFIT)
     for one in found["arms"]:
         assert (one["gain"] is None) == (one["name"] == found["reference"])
+
+
+def test_a_run_that_is_stopped_in_the_trainings_for_the_test_set_goes_on_there(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try_only(monkeypatch, MAJORITY, TFIDF, ENCODER, CONTRAST)
+    whole: list[str] = []
+    real = Trainer.answers
+
+    def answers(self: Trainer, arm: Arm, fold: Fold) -> Any:
+        if fold.number < 0:
+            whole.append(arm.name)
+            if len(whole) == 3:
+                raise KeyboardInterrupt
+        return real(self, arm, fold)
+
+    monkeypatch.setattr(Trainer, "answers", answers)
+    with pytest.raises(KeyboardInterrupt):
+        run_grow(place, base, raw=())
+    stopped = read_json(place / "out" / "results.json")
+    assert "search: not finished" in "\n".join(notes.summary_lines(stopped))
+    assert _run_entry("out", place / "out").state == STOPPED
+    found = run_grow(place, base, raw=())
+    assert len(whole) == len(set(whole)) + 1  # the one that was stopped
+    assert {one["name"] for one in found["tested"]["systems"]} == {*whole, found["arm"]}
+    assert found["spent"] == pytest.approx(stopped["spent"])
+    assert _run_entry("out", place / "out").state == DONE
 
 
 def test_settings_that_change_scores_are_refused_and_the_budget_may_grow(

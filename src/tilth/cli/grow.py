@@ -72,7 +72,7 @@ def print_grown(results: Mapping[str, Any]) -> None:
     if lines := arm_lines(results):
         print_table(
             f"{metric.capitalize()} x 100 on held-out rows, gains over {results['reference']}",
-            ("way", metric, "gain", "95%", "seconds"), lines,
+            ("way", "trainings", metric, "gain", "95%", "seconds"), lines,
         )  # fmt: skip
     if results.get("tested"):
         print_table(

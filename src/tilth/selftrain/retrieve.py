@@ -30,12 +30,11 @@ log = logging.getLogger(__name__)
 PART = 4096
 _FILTERS = ("min_similarity", "sources", "near", "index")
 _ABOUT = {"sentences": int, "left_out": dict, "queries": list}  # keys of results.json
-# Of all queries together, so that memory stays flat.
-_HITS_AT_ONCE = 20_000_000
+_HITS_AT_ONCE = 20_000_000  # of one search: 240 MB
 _QUERIES_AT_ONCE = 256
 # Queries share some of their hits: so many more are searched at first.
 _MORE = 1.5
-_MANY = 3e9  # comparisons of a query with a sentence that take some seconds
+SLOW_COMPARISONS = 3e9  # comparisons of a query with a sentence that take some seconds
 _RANDOM = "random"
 _TRAINING = "the training set's own texts"
 
@@ -95,7 +94,7 @@ def retrieve(
     queries = task_queries(
         examples, encoder=bank.encode, kind=how.query, clusters=how.clusters, seed=how.seed
     )
-    quiet = quiet or how.index or len(queries) * len(bank) < _MANY
+    quiet = quiet or how.index or len(queries) * len(bank) < SLOW_COMPARISONS
     exclusions = [
         Exclusion(name, texts, near=how.near, language=bank.language)
         for name, texts in (exclude or {}).items()

@@ -22,7 +22,7 @@ from tilth.data.sources import card_configs, folder_configs
 from tilth.data.temp_arrow import process_folder
 from tilth.errors import TilthError
 from tilth.report.run_reader import part_files
-from tilth.runs import RESULTS, read_run_json
+from tilth.runs import RESULTS, read_results, read_run_json
 from tilth.runs.out_folder import LOCK
 
 DATA_SET = "data set"
@@ -186,6 +186,8 @@ def _run_entry(name: str, folder: Path) -> RunEntry:
     done = len(part_files(folder))
     # Jobs whose parts are removed write one of these last; others that write results do so too.
     last = any((folder / one).is_file() for one in _LAST)
+    if run["command"] == "grow":  # it writes its results after every round
+        last = bool((read_results(folder) or {}).get("ended"))
     whole = last or (done >= run["parts"] > 0 and RESULTS not in run["outputs"])
     state = RUNNING if _is_locked(folder) else FINISHED if whole else STOPPED
     created = str(run.get("created", ""))

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tilth.data.examples import Examples, Source, read_examples
+from tilth.data.hashing import hash_of
 from tilth.errors import TilthError
 from tilth.evaluate import classify, tag
 from tilth.evaluate.expected_labels import check_kind, names_in, read_gold
@@ -100,7 +100,9 @@ def evaluate_to_run(
             command=f"evaluate {measured}",
             settings=recorded,
             fingerprints={
-                "data": _hash_rows(examples),
+                "data": hash_of(
+                    examples.tokens or examples.texts, examples.labels and examples.labels.values
+                ),
                 **{f"model {one}": fingerprint_classifier(m) for one, m in enumerate(models, 1)},
             },
             parts=len(models),
@@ -180,13 +182,6 @@ def compare_systems(
         "wrong": scoring.wrong(SHOWN),
         "changed": _changed(scoring, len(examples) if len(systems) > 1 else 0),
     }
-
-
-def _hash_rows(examples: Examples) -> str:
-    """Return a hash of the rows and their labels, in order."""
-    assert examples.labels is not None  # read_gold has refused such a set
-    inputs = examples.texts if examples.tokens is None else examples.tokens
-    return blake2b(repr((inputs, examples.labels.values)).encode(), digest_size=8).hexdigest()
 
 
 def _answers(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from tilth.data.hashing import hash_of
 from tilth.encoders.graded_pairs import TEXT_A, TEXT_B, read_pairs
 from tilth.errors import InputError
 from tilth.evaluate.overlap import find_overlap
@@ -92,7 +92,10 @@ def measure(
     overlaps = {} if training is None else find_overlap(training, found)
     fingerprints = {
         "encoder": _fingerprint(encoder),
-        **{sts.name: _hash_in_order(sts) for sts in found},
+        **{  # unlike a set's identity, it depends on the order of the pairs
+            sts.name: hash_of(sts.subsets, sts.texts_a, sts.texts_b, sts.gold.tolist())
+            for sts in found
+        },
     }
     settings = {"sets": [sts.name for sts in found]}
     asked = functools.partial(
@@ -116,12 +119,6 @@ def measure(
         )
         for sts in found
     ]
-
-
-def _hash_in_order(sts: StsSet) -> str:
-    """Return a hash of a set that, unlike its identity, depends on the order of the pairs."""
-    pairs = zip(sts.subsets, sts.texts_a, sts.texts_b, sts.gold.tolist(), strict=True)
-    return blake2b(repr(list(pairs)).encode(), digest_size=8).hexdigest()
 
 
 def _table(measured: Sequence[SetCosines]) -> pa.Table:

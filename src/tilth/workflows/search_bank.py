@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +15,13 @@ import pyarrow.parquet as pq
 from tilth.bank import Bank, Hits, Queries, task_queries
 from tilth.data import Card, DatasetWriter
 from tilth.data.examples import Examples, read_examples
+from tilth.data.hashing import hash_of
 from tilth.data.readers import read_texts
 from tilth.data.sources import locate
 from tilth.errors import InputError
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
 from tilth.runs.cluster import Cluster
+from tilth.selftrain.retrieve import SLOW_COMPARISONS, bank_fingerprints
 from tilth.urls import url_of
 from tilth.workflows.settings import WAYS, QuerySource, SearchSettings
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 50_000
 _LABELS_SHOWN = 50
 # More comparisons of a query with a sentence take seconds.
-_SLOW_COMPARISONS = 3e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,18 +181,13 @@ class BankSearch:
 
     def fingerprints(self) -> dict[str, str]:
         """Return hashes of the bank, the queries, the sentences to exclude and the index."""
-        manifest, queries = self.bank.manifest, self.queries
-        if isinstance(queries, Examples):
-            labels = queries.labels.values if queries.labels is not None else None
-            content: Any = [queries.texts, labels]
-        else:
-            content = queries
-        found = {
-            "bank": _hash([manifest.fingerprint, *(shard.files for shard in manifest.shards)]),
-            "queries": _hash(content),
-            "sentences to leave out": _hash(self.excluded),
-        }
-        return found | ({"index": self.bank.index.info.digest} if self.settings.index else {})
+        content: Any = self.queries
+        if isinstance(content, Examples):
+            content = content.texts, content.labels and content.labels.values
+        return {
+            **bank_fingerprints(self.bank, index=self.settings.index),
+            "queries": hash_of(content), "sentences to leave out": hash_of(self.excluded),
+        }  # fmt: skip
 
     def run(
         self, threads: int | None, cluster: Cluster | None, say: Callable[[str], None]
@@ -207,7 +201,7 @@ class BankSearch:
             queries = self.queries
             labels, sentences = [None] * len(queries), [1] * len(queries)
         comparisons = len(queries) * len(self.bank)
-        if not self.settings.index and comparisons > _SLOW_COMPARISONS:
+        if not self.settings.index and comparisons > SLOW_COMPARISONS:
             say(f"comparing {len(queries):,} queries with {len(self.bank):,} sentences")
         options = {**asdict(self.settings), "without": self.excluded or None}
         hits = self.bank.search(queries, **options, threads=threads, cluster=cluster)
@@ -221,11 +215,6 @@ class BankSearch:
             )  # fmt: skip
         except InputError as error:
             raise InputError(f"{source.task}: {error}") from error
-
-
-def _hash(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=True, default=str)
-    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _tables(results: SearchResults) -> Iterator[pa.Table]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tilth.data.hashing import hash_of
 from tilth.errors import InputError
@@ -22,10 +26,11 @@ from tilth.models.classifier import (
     new_classifier,
 )
 from tilth.models.encoder import load_encoder
+from tilth.runs import Progress
 from tilth.storage import as_path
 from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
-from tilth.workflows.grow.arms import PLAIN, Arm, Bases, Trainer, arms_of, headed
+from tilth.workflows.grow.arms import Arm, Bases, Trainer, arms_of, headed
 from tilth.workflows.grow.grow_encoder import (
     GrowingEncoder,
     plan_encoder,
@@ -183,6 +188,13 @@ def _embeds(base: str, labels: list[str], device: str) -> bool:
     return headed(encoder, labels, device).reads_embedding
 
 
+def _look_up(
+    answers: Mapping[tuple[str, ...], NDArray[np.float32]], texts: Sequence[tuple[str, ...]]
+) -> NDArray[np.float32]:
+    """Return the probabilities that were given to texts, (texts, labels)."""
+    return np.stack([answers[text] for text in texts])
+
+
 class _GrowingClassifier(Growing):
     """A run that grows a classifier: what it has, its search, and the model that it keeps."""
 
@@ -238,30 +250,59 @@ class _GrowingClassifier(Growing):
             best = next(arm for arm in self.arms if arm.name == results["arm"])
             results["tested"] = self._test(model, best, bootstrap)
             results["notes"] += better_on_test(results["tested"])
+            results["notes"] += self._left_out()
         if self.bank is not None:
             rows = to_label(self.bank, model, self.task, self.sources, self.whole)
             write_to_label(self.run, rows, model.labels)
             results["to_label"] = rows
 
     def _test(self, model: Classifier, best: Arm, bootstrap: int) -> dict[str, Any]:
-        """Measure the model on the test set beside the reference, fine-tuning and the baselines."""
-        sources = self.given.sources
+        """Measure the model on the test set beside the simple ways, the reference first."""
+        sources, test, search = self.given.sources, self.task.test, self.search
         assert sources.test is not None
+        assert test is not None
+        fold = replace(self.whole, held=np.arange(len(test)), rows=test)
+        others = [arm for arm in self._compared if arm != best]
+        with Progress(
+            len(others), quiet=search.quiet, what="trainings for the test set"
+        ) as progress:
+            for arm in others:
+                search.test(arm, fold)
+                progress.advance(1)
+        self.trainer.forget()
         systems = [System(best.name, model, self.trainer.base_of(best))]
-        if len(self.task.rows):
-            names = dict.fromkeys((self.search.reference.name, PLAIN))
-            for arm in (one for one in self.arms if one.name in names and one != best):
-                alone = self.trainer.train(arm, self.whole).classifier
-                assert alone is not None
-                systems.append(System(arm.name, alone(), self.trainer.base_of(arm)))
-            simple = baselines.baselines(
-                self.task.rows, encoder=self.given.encoder, device=self.device
+        for arm in others:
+            answers = dict(zip(test.texts, search.test(arm, fold), strict=True))
+            said = baselines.Baseline(
+                arm.name, "class", self.task.labels, partial(_look_up, answers)
             )
-            systems += [one for one in simple if one.name not in {best.name, *names}]
+            systems.append(System(arm.name, said, self.trainer.base_of(arm)))
+        if self.given.encoder is None and len(self.task.rows):  # baselines of the starter encoder
+            names = {one.name for one in systems}
+            more = baselines.baselines(self.task.rows, device=self.device)
+            systems += [one for one in more if one.name not in names]
         how = EvaluateSettings(
             bootstrap=bootstrap, seed=self.settings.seed, text=sources.text, label=sources.label
         )
-        return compare_systems(systems, sources.test, how, quiet=self.search.quiet)
+        return compare_systems(systems, sources.test, how, quiet=search.quiet)
+
+    def _left_out(self) -> list[str]:
+        """Return a note on the simple ways that are not measured on the test set."""
+        dear = [arm.name for arm in self.arms if arm.is_simple and arm not in self._compared]
+        if not dear:
+            return []
+        return [
+            "Not measured on the test set, as one training takes longer than the budget: "
+            f"{'; '.join(dear)}."
+        ]
+
+    @property
+    def _compared(self) -> list[Arm]:
+        """The simple ways whose training is not longer than the budget, the reference first."""
+        search = self.search
+        simple = [arm for arm in self.arms if arm.is_simple]
+        short = [arm for arm in simple if search.cost(arm) <= self.settings.seconds]
+        return sorted(short, key=lambda arm: arm != search.reference)
 
     def _about(self, best: Arm) -> dict[str, Any]:
         found: dict[str, Any] = {

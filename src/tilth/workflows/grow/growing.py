@@ -245,6 +245,7 @@ class Growing(ABC):
         found: dict[str, Any] = {
             "ended": ended, "task": self.settings.task, "arm": best.name, "origins": kept.origins,
             "times": kept.times, "spent": search.spent, "budget": self.settings.seconds,
+            "measuring": self.run.resolved["plan"]["took"],
             "shares": self._shares(best), "dropped": list(search.dropped),
             "reference": over.name,
             "arms": [self._line(arm, over) for arm in measured], **self._about(best),
@@ -320,7 +321,7 @@ def open_run(out: Path, task: Any, given: Given, *, overwrite: bool) -> Run:
         command=COMMAND,
         settings={**asdict(sources), **asdict(given.settings), "budget": None},  # it may grow
         fingerprints=found,
-        parts=len(given.arms) * len(given.folds),
+        parts=len(given.arms) * (len(given.folds) + 1),  # and the test set
         outputs=OUTPUTS,
         overwrite=overwrite,
     )

@@ -13,6 +13,7 @@ from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.search import Search
 
 _FEW = 2  # rows of a label, below which a model cannot know it
+_LONG_MEASURING = 0.1  # of the budget, from which on it is said
 _FOREIGN = 0.5  # of raw sentences, from which on their language is warned of
 
 
@@ -157,6 +158,10 @@ def summary_lines(results: Mapping[str, Any]) -> list[str]:
     """Return what a run found, to print."""
     spent, budget = duration_words(results["spent"]), duration_words(results["budget"])
     rows = ", ".join(f"{count:,} {name}" for name, count in (results["origins"] or {}).items())
+    measuring = results.get("measuring", 0.0)
+    if measuring > _LONG_MEASURING * results["budget"]:
+        budget += f", {duration_words(measuring)} of them to measure how fast this machine trains"
+    ended = results["ended"] or "not finished, the same command goes on"
     return [
         f"kept: {results['arm']}, base {results['base']}",
         f"its rows: {rows or 'none'}",
@@ -166,16 +171,16 @@ def summary_lines(results: Mapping[str, Any]) -> list[str]:
             for one in results["shares"]
             if one["cost"] is not None
         ),
-        f"search: {results['ended']}; {spent} of {budget}",
+        f"search: {ended}; {spent} of {budget}",
         *results["notes"],
     ]
 
 
 def arm_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return each arm's name, score, gain with its interval, and seconds of a training."""
+    """Return each arm's name, trainings, score, gain with its interval, and seconds of one."""
     return [
-        (one["name"], figure(one["score"]), *figure_cell(one["gain"], "+"),
-         f"{one['seconds']:.0f}")
+        (one["name"], f"{one['trainings']:,}", figure(one["score"]),
+         *figure_cell(one["gain"], "+"), f"{one['seconds']:.0f}")
         for one in results["arms"]
     ]  # fmt: skip
 

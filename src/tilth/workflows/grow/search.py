@@ -77,8 +77,9 @@ class Costs(Protocol):
 class Search:
     """Trains arms on folds, drops the worse half after each rung, and records every trial.
 
-    A part holds the answers of one arm to one fold's measured rows; the run's `resolved` facts hold
-    what was decided after each rung, so that a resumed search takes the same turns.
+    A part holds the answers of one arm to one fold's measured rows, the last ones those to the test
+    set's; the run's `resolved` facts hold what was decided after each rung, so that a resumed
+    search takes the same turns.
 
     Attributes:
         bounds: number of folds after each rung.
@@ -114,7 +115,11 @@ class Search:
         return [arm for arm in self.arms if not arm.needs & set(self.dropped)]
 
     def _index(self, arm: Arm, fold: Fold) -> int:
-        return list(self.arms).index(arm) * len(self.folds) + fold.number
+        """Return the part of an arm's answers to a fold's rows; all rows train for the test set."""
+        place = list(self.arms).index(arm)
+        if fold.number < 0:
+            return len(self.arms) * len(self.folds) + place
+        return place * len(self.folds) + fold.number
 
     def _read(self, index: int) -> None:
         part = self.run.read_part(index)
@@ -126,7 +131,9 @@ class Search:
     @property
     def spent(self) -> float:
         """Return the seconds of all trials and of what came before them."""
-        return self.spent_before + sum(self._seconds.values())
+        trials = len(self.arms) * len(self.folds)
+        some = (took for index, took in self._seconds.items() if index < trials)
+        return self.spent_before + sum(some)
 
     def done(self, arm: Arm) -> list[Fold]:
         """Return the folds that an arm was measured on."""
@@ -152,6 +159,16 @@ class Search:
         gold = [np.asarray(fold.rows.targets).argmax(axis=1) for fold in some]
         given = [self._answers[self._index(arm, fold)] for fold in some]
         return np.concatenate(gold), np.concatenate(given)
+
+    def test(self, arm: Arm, fold: Fold) -> NDArray[np.float32]:
+        """Train an arm on all rows, once; return its answers to the test set's rows.
+
+        Args:
+            fold: of all rows and the test set.
+        """
+        if self._index(arm, fold) not in self._answers:
+            self._try(arm, fold)
+        return self._answers[self._index(arm, fold)]
 
     def _right(self, arm: Arm, folds: Sequence[Fold]) -> NDArray[np.float64]:
         """Return how often each measured row is answered rightly, x 100, (rows,)."""
