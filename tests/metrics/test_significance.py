@@ -258,3 +258,12 @@ def test_one_test_row_has_no_interval() -> None:
         warnings.simplefilter("ignore")
         found = gain_interval([one], [two])
     assert (found.value, found.low, found.high) == (0.5, None, None)
+
+
+def test_a_model_that_is_always_right_has_an_interval_nevertheless() -> None:
+    gold = np.array([0, 1, 2] * 5)
+    found = bootstrap_scores(kinds_of(gold, gold, labels=3), METRICS, resamples=20, seed=0)
+    low = 100 * stats.binomtest(15, 15).proportion_ci(method="wilson").low
+    for one in found.values():
+        assert (one["value"], one["high"]) == (100, pytest.approx(100))
+        assert one["low"] == pytest.approx(low)

@@ -208,6 +208,8 @@ def test_a_model_that_cannot_write_the_task_is_told_in_one_loud_line() -> None:
 
 
 def test_health_is_claimed_only_where_the_fit_was_measured() -> None:
+    few = measure([fitting({name: [0.1] * 29 for name in "abcdefg"})]).summary
+    assert few == "Too few kept texts to judge, fewer than 30: a, b, c, d, e and 2 more."
     assert measure([fitting({"a": [0.1] * 60})]).summary == "No label has a warning."
     assert "Not measured" in measure([fitting({"a": [0.1] * 60, "b": [None] * 60})]).summary
     why = measure([fitting({"a": [None] * 60})], unmeasured={"a": "too near to b"})

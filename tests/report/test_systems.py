@@ -47,3 +47,18 @@ def test_what_is_better_at_hand_is_named_with_a_remedy(name: str, base: str, sai
     assert notes
     assert all("The gain over " in one and "(-9.0 to +4.0) may be chance" in one for one in notes)
     assert unsure_gains(tested(53.5)) == []
+
+
+def test_a_model_that_answers_one_label_alone_is_warned_of() -> None:
+    def tested(answered: dict[str, int]) -> list[str]:
+        classes = {name: {"n": 7, "predicted": answered.get(name, 0)} for name in ("no", "yes")}
+        scores = {"n": 14, "accuracy": {"value": 50.0}, "classes": classes, "confusion": []}
+        systems = [{"name": "trained", "scores": scores}]
+        return warnings_of({
+            "source": "RUN", "base": "starter-encoder",
+            "tested": {"systems": systems, "differences": {}},
+        })  # fmt: skip
+
+    (line,) = tested({"no": 14})
+    assert line.startswith("Warning: this model answers 'no' for all 14 rows: train with more")
+    assert tested({"no": 13, "yes": 1}) == []

@@ -289,6 +289,12 @@ def test_filters_leave_hits_out_and_say_so(bank: Path, train: Path, tmp_path: Pa
     }).save_to_disk(tmp_path / "splits")  # fmt: skip
     left = hits(bank, text, "--without", tmp_path / "splits")
     assert text not in [hit["text"] for hit in left]
+    rows = [{"title": "A", "body": one, "queue": "x"} for one in (text, TEXTS[51])]
+    named = write_rows(tmp_path / "named.jsonl", rows[1:]), "--text", "body", "--label", "queue"
+    held = write_rows(tmp_path / "held.jsonl", rows[:1])
+    for without in (held, test):  # the latter has no such column
+        left = hits(bank, "--task", *named, "--without", without)
+        assert text not in [hit["text"] for hit in left]
 
 
 def test_default_k_fits_a_small_bank(static: str, tmp_path: Path) -> None:

@@ -182,6 +182,9 @@ def test_what_cannot_be_exported_or_trained_is_refused(
         new_classifier(str(exported), kind="class", labels=["a", "b"])
     with pytest.raises(InputError, match="no row holds text"):
         export(model, tmp_path / "blank", texts=[{"text": " "}])
+    with pytest.raises(InputError, match="which column holds the texts"):
+        export(model, tmp_path / "columns", texts=[{"title": "A", "body": "It rains."}])
+    assert not (tmp_path / "columns").exists()
     broken = copytree(exported, tmp_path / "broken")
     (broken / "model" / "model.onnx").write_bytes(b"no model")
     with pytest.raises(InputError, match="does not load as ONNX"):

@@ -146,7 +146,7 @@ def test_pairs_and_named_columns(tmp_path: Path) -> None:
     both = predict("class", path, quiet=True)
     given = MODELS["class"].probabilities(list(zip(TEXTS, TEXTS[::-1], strict=True)))
     np.testing.assert_array_equal(both["confidence"][:], given.max(1))
-    one = predict("class", path, column="hypothesis", quiet=True)
+    one = predict("class", path, text="hypothesis", quiet=True)
     given = MODELS["class"].probabilities([(text,) for text in TEXTS[::-1]])
     np.testing.assert_array_equal(one["confidence"][:], given.max(1))
 
@@ -158,7 +158,7 @@ def test_a_model_of_pairs_reads_no_single_texts_and_the_reverse(
     monkeypatch.setattr(MODELS["class"], "texts_per_input", 1)
     with pytest.raises(InputError, match="premise and hypothesis hold pairs, and 'class' reads si"):
         predict("class", pairs, quiet=True)
-    assert len(predict("class", pairs, column="hypothesis", quiet=True)) == len(TEXTS)
+    assert len(predict("class", pairs, text="hypothesis", quiet=True)) == len(TEXTS)
     monkeypatch.setattr(MODELS["class"], "texts_per_input", 2)
     with pytest.raises(
         InputError, match=r"single texts, and 'class' reads pairs: name two .*--text"
@@ -169,7 +169,7 @@ def test_a_model_of_pairs_reads_no_single_texts_and_the_reverse(
 
 def test_a_wrong_column_is_said_before_the_model_is_loaded() -> None:
     with pytest.raises(InputError, match="no column 'body': there are text"):
-        predict("no-such-model", TEXTS, column="body", quiet=True)
+        predict("no-such-model", TEXTS, text="body", quiet=True)
 
 
 def test_a_row_without_text_stays_and_has_no_prediction(tmp_path: Path) -> None:
@@ -260,13 +260,13 @@ def test_a_split_and_a_folder_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "rows", "asked", "said"),
     [
-        ("class", [{"text": 3}], {}, "column 'text' holds int64: name one of texts with --column"),
+        ("class", [{"text": 3}], {}, "column 'text' holds int64: name one of texts with --text"),
         ("class", [{"tokens": ["a"]}], {}, "which column holds the texts"),
         ("tags", [{"premise": "a", "hypothesis": "b"}], {}, "hold pairs, and 'tags' reads single"),
-        ("tags", [{"a": ["x"]}], {"column": "b"}, "no column 'b': there are a"),
-        ("class", [{"label": "a"}], {"column": "label"}, "'label' is in the way of a new one"),
+        ("tags", [{"a": ["x"]}], {"text": "b"}, "no column 'b': there are a"),
+        ("class", [{"label": "a"}], {"text": "label"}, "'label' is in the way of a new one"),
         ("class", [], {}, "has no rows"),
-        ("class", ["a"], {"column": ["a", "b", "c"]}, "text names 3 columns"),
+        ("class", ["a"], {"text": ["a", "b", "c"]}, "text names 3 columns"),
         ("class", ["a"], {"precision": "int4"}, "precision 'int4' is unknown"),
         ("class", ["a"], {"colour": 1}, "no setting 'colour'"),
     ],

@@ -187,7 +187,7 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
     if isinstance(source, str | Path):
         return read_rows(source, split=split), f"{source}: "
     if not len(source):
-        raise InputError("the list has no rows: give labelled texts")
+        raise InputError("the list has no rows: give some")
     with TempArrowWriter("the list") as writer:
         for number, row in enumerate(source):
             location = row_location(source, number, split)

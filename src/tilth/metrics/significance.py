@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.limits import BOOTSTRAP, SEED
+from tilth.metrics.agreement import wilson
 from tilth.metrics.scores import Counts, Numbers, times_100
 
 Metrics: TypeAlias = Mapping[str, Callable[[Counts], Numbers]]
@@ -65,6 +66,8 @@ def unique_rows(*parts: NDArray[Any]) -> tuple[NDArray[np.int64], list[NDArray[A
 def bootstrap_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed: int) -> Estimates:
     """Return metrics x 100 of one model with 95% bootstrap intervals over the rows.
 
+    A metric of 0 or 100 is the same in all resamples: its interval is Wilson's, of a share of rows.
+
     Args:
         rows: with the counts of one model.
         metrics: name -> function of counts.
@@ -79,10 +82,17 @@ def bootstrap_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed
     (counts,) = rows.counts
     whole = Counts.of(rows.times @ counts)
     drawn = [Counts.of(times @ counts) for times in _bootstrap(rows.times, resamples, seed)]
-    return {
+    found = {
         name: _estimate(metric(whole), [metric(one) for one in drawn])
         for name, metric in metrics.items()
     }
+    total = int(rows.times.sum())
+    for one in found.values():
+        value = one["value"]
+        if value is not None and value in (0, 100) and one["low"] == one["high"] == value:
+            low, high = wilson(value / 100 * total, total)
+            one |= {"low": 100 * low, "high": 100 * high}
+    return found
 
 
 def compare_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed: int) -> Estimates:

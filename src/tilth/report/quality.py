@@ -55,6 +55,7 @@ class Thresholds:
     length_ratio: float = 2.5
 
 
+_NAMED = 5  # labels in a sentence
 # Remedy for a model that cannot write a task.
 REMEDY = (
     "use a larger model (--model gpt2-xl on a GPU, or an endpoint: OpenAI, vLLM, Ollama), label "
@@ -161,6 +162,11 @@ class Quality:
         if reasons or any(one.fit_share is None and one.similarity is None for one in self.labels):
             why = f" ({reasons})" if reasons else ""
             return f"Not measured: whether texts fit their labels{why}. Read some."
+        enough = Thresholds().enough
+        if few := [label.label for label in self.labels if label.kept < enough]:
+            more = f" and {len(few) - _NAMED} more" if len(few) > _NAMED else ""
+            named = ", ".join(few[:_NAMED]) + more
+            return f"Too few kept texts to judge, fewer than {enough}: {named}."
         return "No label has a warning."
 
     @property

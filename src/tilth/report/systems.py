@@ -156,7 +156,7 @@ def figure(found: Mapping[str, Any], sign: str = "") -> str:
 
 
 def warnings_of(results: Mapping[str, Any]) -> list[str]:
-    """Return which system is better than the model, and the remedy."""
+    """Return whether the model answers one label alone, which system is better, and the remedy."""
     systems = systems_of(results)
     if not systems:
         return []
@@ -167,6 +167,11 @@ def warnings_of(results: Mapping[str, Any]) -> list[str]:
         if own is not None and (one["scores"][key]["value"] or 0.0) > own
     ]  # fmt: skip
     lines = []
+    if (label := _only_answer(systems[0]["scores"])) is not None:
+        lines.append(
+            f"Warning: this model answers {label!r} for all {systems[0]['scores']['n']:,} rows: "
+            f"{_remedy('', results)}"
+        )
     for group in (BASELINES, (TEACHER,), (ALONE,), (WITHOUT_FIRST,)):
         some = [one for one in above if one["name"] in group]
         if some:
@@ -178,6 +183,14 @@ def warnings_of(results: Mapping[str, Any]) -> list[str]:
                 f"{_remedy(best['name'], results)}"
             )
     return lines
+
+
+def _only_answer(scores: Mapping[str, Any]) -> str | None:
+    """Return the one label that is answered where rows have several, of one label a row."""
+    classes = scores["classes"] if "confusion" in scores else {}
+    answers = [name for name, one in classes.items() if one["predicted"]]
+    is_varied = sum(one["n"] > 0 for one in classes.values()) > 1
+    return answers[0] if len(answers) == 1 and is_varied else None
 
 
 def unsure_gains(results: Mapping[str, Any]) -> list[str]:

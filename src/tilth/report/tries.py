@@ -210,7 +210,7 @@ SELECT label, count(*) AS tries, count(*) FILTER (reason IS NULL) AS kept,
   count(*) FILTER (reason IS NULL AND is_copy) AS copies,
   sum(floor_share * tokens) / nullif(sum(tokens) FILTER (floor_share IS NOT NULL), 0)
     AS floor_share,
-  count(*) FILTER (reason IS NULL AND fit > 0) / nullif(count(fit) FILTER (reason IS NULL), 0)
+  count(*) FILTER (reason IS NULL AND fit >= 0) / nullif(count(fit) FILTER (reason IS NULL), 0)
     AS fit_share
 FROM tries GROUP BY label
 """

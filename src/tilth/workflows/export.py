@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tilth.data import fingerprint
-from tilth.data.examples import Source, open_rows
+from tilth.data.examples import Source, check_texts, input_columns, open_rows
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors, write_file
 from tilth.limits import settings_of
@@ -74,7 +74,7 @@ def export(
         out: the run folder; the exported model is in its folder `model`.
         texts: to compare the answers on; None: the quickstart's sentences, which are not of the
             model's domain.
-        asked: fields of `ExportSettings`: precision, tolerance, column.
+        asked: fields of `ExportSettings`: precision, tolerance, text.
 
     Returns:
         `rows` with text, the share of them with the `same` answer (of a tagger, the same tags for
@@ -103,10 +103,12 @@ def export(
     rows, where = open_rows(data, "train")
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
+    columns = input_columns(rows, where, settings.text, tagged=given.kind == "tags")
+    check_texts(given.name, given.texts_per_input, columns, where)
     run = Run.open(
         out,
         command="export",
-        settings={"model": model, "precision": settings.precision, "column": settings.column},
+        settings={"model": model, "precision": settings.precision, "text": settings.text},
         fingerprints={
             "model": fingerprint_classifier(given), "texts": fingerprint(rows, rows.column_names)
         },
@@ -121,7 +123,7 @@ def export(
             labelled = [
                 predict(
                     name, data, device="cpu", quiet=True, precision="float32",
-                    column=settings.column,
+                    text=settings.text,
                 )
                 for name in (model, str(run.path / MODEL))
             ]  # fmt: skip

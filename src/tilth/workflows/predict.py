@@ -64,7 +64,7 @@ def predict(
         out: the run folder; the same call resumes. None: a temporary folder.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         cluster: where rows are predicted, with the model by its name; None: in this process.
-        asked: fields of `Prediction`: column, split, probabilities, encoder, precision.
+        asked: fields of `Prediction`: text, split, probabilities, encoder, precision.
 
     Returns:
         The rows with new columns. Classifier: `label` (a list for any number of labels) and
@@ -113,17 +113,17 @@ def predict_to_run(
     rows, where = open_rows(data, settings.split)
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
-    if settings.column is not None:
-        input_columns(rows, where, settings.column, tagged=False)  # before a model is loaded
+    if settings.text is not None:
+        input_columns(rows, where, settings.text, tagged=False)  # before a model is loaded
     predictor = load_predictor(model, settings, device)
-    columns = input_columns(rows, where, settings.column, tagged=predictor.kind == "tags")
+    columns = input_columns(rows, where, settings.text, tagged=predictor.kind == "tags")
     holds_tokens = _check_columns(rows, columns, where, predictor)
     adds = [name for name in predictor.adds if not (holds_tokens and name == "tokens")]
     rows = make_room(rows, adds, columns, where)
     run = Run.open(
         out,
         command=COMMAND,
-        settings={"model": model, **asdict(settings), "column": list(columns), "part": PART},
+        settings={"model": model, **asdict(settings), "text": list(columns), "part": PART},
         fingerprints={
             "inputs": fingerprint(rows, rows.column_names), "model": predictor.fingerprint
         },
@@ -188,7 +188,7 @@ def _check_columns(rows: Dataset, columns: Sequence[str], where: str, predictor:
         if not is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
             tokens = " or of tokens" if predictor.kind == "tags" else ""
             raise InputError(
-                f"{where}column {name!r} holds {kind}: name one of texts{tokens} with --column"
+                f"{where}column {name!r} holds {kind}: name one of texts{tokens} with --text"
             )
     return False
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,15 +150,28 @@ def _kept(path: Path) -> dict[str, Any] | None:
     return kept if there else None
 
 
-def _sentences(source: str) -> list[str]:
-    """Return the sentences of a set, those of all its splits."""
+def _sentences(source: str, text: str | Sequence[str] | None) -> list[str]:
+    """Return the sentences of a set, those of all its splits.
+
+    Args:
+        text: the column of the queries' texts, if it was named, which the set may have, too.
+    """
     found = locate(source)
     splits = [] if isinstance(found, list) else found.splits()
-    return [
-        sentence
-        for split in splits or ["train"]
-        for sentence in read_examples(source, need_label=False, split=split).sentences
-    ]
+
+    def read(text: str | Sequence[str] | None) -> list[str]:
+        return [
+            sentence
+            for split in splits or ["train"]
+            for sentence in read_examples(
+                source, text=text, need_label=False, split=split
+            ).sentences
+        ]
+
+    if text is not None:
+        with suppress(InputError):
+            return read(text)
+    return read(None)
 
 
 class BankSearch:
@@ -177,7 +191,8 @@ class BankSearch:
             self.queries = list(source.texts)
         else:
             raise InputError(f"no query is given: {WAYS}")
-        self.excluded = {name: _sentences(name) for name in settings.without}
+        named = source.column or source.text
+        self.excluded = {name: _sentences(name, named) for name in settings.without}
 
     def fingerprints(self) -> dict[str, str]:
         """Return hashes of the bank, the queries, the sentences to exclude and the index."""

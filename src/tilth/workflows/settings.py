@@ -38,7 +38,7 @@ from tilth.limits import (
 
 _InputColumn = Annotated[
     str | Sequence[str] | None,
-    "--column --text",
+    "--text --column",
     "The column of texts, the two of pairs with a comma, or that of tokens.",
 ]
 
@@ -301,7 +301,7 @@ class ClassifierOptions:
 class Prediction:
     """Settings of `tilth predict`."""
 
-    column: _InputColumn = None
+    text: _InputColumn = None
     split: SourceSplit = "train"
     probabilities: Annotated[
         bool, "Write the probability of every label, too, of a task file the similarity."
@@ -325,7 +325,7 @@ class ExportSettings:
         "int8 (a quarter of the size, answers nearly the same) or float32, of the weights.",
     ] = "int8"
     tolerance: Annotated[float, SHARE, "Largest share of answers that may differ."] = 0.05
-    column: _InputColumn = None
+    text: _InputColumn = None
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -56,6 +56,7 @@ from tilth.workflows.grow.task import (
     BANK,
     DOMAIN,
     GrowTask,
+    check_raw,
     domain_similarity,
     folds_of,
     read_grow_task,
@@ -161,6 +162,7 @@ def plan(sources: GrowSources, settings: Growth | None = None, *, device: str = 
         if settings.task == SIMILARITY:
             return plan_encoder(sources, settings, out, device)
         task, given = _read(sources, settings, out, device)
+        check_raw(sources.raw)
         makes = Sources(task, None, settings, out, device)
         return make_plan(task, makes, given.arms, given.bounds, given.encoder)
 

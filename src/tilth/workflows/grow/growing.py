@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.bank.manifest import MANIFEST, read_manifest
+from tilth.bank.manifest import read_manifest
 from tilth.data.hashing import hash_of
 from tilth.errors import InputError, TilthError
 from tilth.metrics.significance import Interval
@@ -24,7 +24,7 @@ from tilth.workflows.grow.outputs import DATASET, TO_LABEL, card_shares
 from tilth.workflows.grow.plan import Plan, too_short
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, Trains, rung_bounds
 from tilth.workflows.grow.sources import LABELLED, PARAPHRASES, TEXTS
-from tilth.workflows.grow.task import BANK, Fold, open_raw, whole_fold
+from tilth.workflows.grow.task import BANK, Fold, is_bank, open_raw, whole_fold
 
 if TYPE_CHECKING:
     from tilth.bank import Bank
@@ -314,7 +314,7 @@ def open_run(out: Path, task: Any, given: Given, *, overwrite: bool) -> Run:
     for name in ("train", "validation", "test"):
         rows: LabeledExamples | None = getattr(task, "rows" if name == "train" else name)
         found[name] = "none" if rows is None else rows.fingerprint()
-    if len(sources.raw) == 1 and (Path(sources.raw[0]) / MANIFEST).is_file():
+    if is_bank(sources.raw):
         found["bank"] = read_manifest(Path(sources.raw[0])).fingerprint
     return Run.open(
         out,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.bank.ingest.cleaning import LANGUAGE
+from tilth.bank.ingest.documents import find_sources, read_blocks
 from tilth.bank.manifest import MANIFEST
 from tilth.bank.settings import BankSettings
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
@@ -285,11 +287,22 @@ def _parts(rows: LabeledExamples, folds: int, seed: int, repeat: int) -> NDArray
     return part
 
 
+def is_bank(raw: Sequence[str]) -> bool:
+    """Tell whether raw text is given as a bank."""
+    return len(raw) == 1 and (Path(raw[0]) / MANIFEST).is_file()
+
+
+def check_raw(raw: Sequence[str]) -> None:
+    """Refuse raw text that cannot be read, by the beginning of each file."""
+    for source in [] if is_bank(raw) or not raw else find_sources(raw):
+        list(islice(read_blocks(source), 2))  # after white space alone, the second one fails
+
+
 def open_raw(raw: Sequence[str], out: Path, *, device: str) -> Bank | None:
     """Open the bank that is given, or build one of raw text in the run folder."""
     if not raw:
         return None
-    if len(raw) == 1 and (Path(raw[0]) / MANIFEST).is_file():
+    if is_bank(raw):
         return open_named(Path(raw[0]), device=device)
     return build_named(out / BANK, raw, _ENCODER, BankSettings(quiet=True), device=device)
 
