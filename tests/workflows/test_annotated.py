@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 
-from tilth.data import CurateOptions, load_folder
+from tilth.data import load_folder
+from tilth.data.settings import CurateOptions
 from tilth.data.writer import DatasetWriter
 from tilth.errors import InputError
 from tilth.view.annotations import Annotation, Annotations, SampleAbout, SampleItem

@@ -30,6 +30,7 @@ from tilth.errors import InputError
 from tilth.metrics import scores as metrics
 from tilth.metrics.correlation import pearson
 from tilth.metrics.scores import entity_types, span_counts
+from tilth.models.classifier import Classifier, new_classifier
 from tilth.models.device import choose_precision
 from tilth.models.distributed import in_every_process
 from tilth.models.trainer import LengthBatchSampler
@@ -37,7 +38,6 @@ from tilth.models.trainer import LengthBatchSampler
 if TYPE_CHECKING:
     from tilth.classifiers.examples import LabeledExamples
     from tilth.classifiers.settings import Finetuning
-    from tilth.models.classifier import Classifier
 
 MEASURES = {
     "class": "accuracy", "multi": "macro F1", "tags": "span F1", "number": "Pearson correlation",
@@ -97,6 +97,16 @@ class TrainingCurve:
 
 
 @in_every_process
+def new_for(
+    rows: LabeledExamples, base: str, settings: Finetuning, device: str = "auto"
+) -> Classifier:
+    """Return a base with a new head for the labels of rows, to be fine-tuned."""
+    return new_classifier(
+        base, kind=rows.kind, labels=rows.labels, seed=settings.seed, dropout=settings.dropout,
+        max_length=settings.max_length, device=device,
+    )  # fmt: skip
+
+
 def fine_tune(
     classifier: Classifier,
     train: LabeledExamples,

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.classifiers.finetune import MEASURES, TrainingCurve, fine_tune
+from tilth.classifiers.finetune import MEASURES, TrainingCurve, fine_tune, new_for
 from tilth.classifiers.load import TaskSources, read_training_sets
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.errors import InputError
@@ -19,7 +19,6 @@ from tilth.models.classifier import (
     Classifier,
     fingerprint_classifier,
     load_classifier,
-    new_classifier,
 )
 from tilth.models.trainer import (
     CHECKPOINTS,
@@ -117,11 +116,11 @@ def train_on_examples(
     check_processes(device)
     check_seeds(settings.seeds, validation)
     several = [replace(finetuning, seed=finetuning.seed + n) for n in range(settings.seeds)]
-    first = _new(train, base, finetuning, device)
+    first = new_for(train, base, finetuning, device)
     if out is None:
         trained, curves = {}, {}
         for number, one in enumerate(several):
-            trained[number] = _new(train, base, one, device) if number else first
+            trained[number] = new_for(train, base, one, device) if number else first
             curves[number] = fine_tune(trained[number], train, validation, one, quiet=quiet)
             if settings.keep == "best":
                 best = chosen_seed(curves, "best")
@@ -169,13 +168,6 @@ def check_seeds(seeds: int, validation: LabeledExamples | None) -> None:
         raise InputError("several seeds need validation rows, to choose the best: give some")
 
 
-def _new(rows: LabeledExamples, base: str, settings: Finetuning, device: str) -> Classifier:
-    return new_classifier(
-        base, kind=rows.kind, labels=rows.labels, seed=settings.seed, dropout=settings.dropout,
-        max_length=settings.max_length, device=device,
-    )  # fmt: skip
-
-
 def _complete(
     run: Run,
     train: LabeledExamples,
@@ -191,7 +183,7 @@ def _complete(
 
     def train_seed(number: int) -> TrainingCurve:
         one = several[number]
-        classifier = _new(train, settings.base, one, settings.device)
+        classifier = new_for(train, settings.base, one, settings.device)
         checkpoints = folder / f"seed-{one.seed}"
         curve = fine_tune(classifier, train, validation, one, checkpoints, quiet=settings.quiet)
         save_whole(folder / "unfinished", weights(number), classifier.save)

@@ -87,9 +87,10 @@ def add(
     [dim]tilth bank add runs/bank more.jsonl --column body[/dim]
     """
     settings.cluster.check_head()
-    from tilth.workflows.open_bank import add_named, describe_bank
+    from tilth.bank.manifest import read_manifest
+    from tilth.workflows.open_bank import add_named
 
-    before = describe_bank(bank)["sentences"]
+    before = read_manifest(bank).sentences
     near = None if settings.near else False  # None: as the bank was built
     add_named(
         bank, sources, encoder=encoder, near=near, column=settings.column, split=settings.split,
@@ -97,7 +98,7 @@ def add(
         cluster=settings.cluster, device=common.device, overwrite=overwrite, quiet=common.quiet,
     )  # fmt: skip
     _print_made(bank, None, json=common.json)
-    say(f"{describe_bank(bank)['sentences'] - before:,} sentences were added")
+    say(f"{read_manifest(bank).sentences - before:,} sentences were added")
 
 
 @app.command("info")

@@ -8,16 +8,15 @@ if TYPE_CHECKING:
     from tilth.data.curate import Curated, curate_rows
     from tilth.data.hashing import fingerprint, text_id
     from tilth.data.readers import read_rows, read_texts
-    from tilth.data.settings import CurateOptions
     from tilth.data.sources import load_folder
     from tilth.data.writer import DatasetWriter
 
 __all__ = [
-    "Card", "CurateOptions", "Curated", "DatasetWriter", "curate_rows", "fingerprint",
+    "Card", "Curated", "DatasetWriter", "curate_rows", "fingerprint",
     "load_folder", "read_rows", "read_texts", "text_id",
 ]  # fmt: skip
 _HOMES = {
-    "Card": "card", "CurateOptions": "settings", "Curated": "curate", "DatasetWriter": "writer",
+    "Card": "card", "Curated": "curate", "DatasetWriter": "writer",
     "curate_rows": "curate", "fingerprint": "hashing", "load_folder": "sources",
     "read_rows": "readers", "read_texts": "readers", "text_id": "hashing",
 }  # fmt: skip

@@ -8,12 +8,11 @@ if TYPE_CHECKING:
     from tilth.models.endpoint import Endpoint
     from tilth.models.lm import LM, Seq2Seq, load_lm, load_seq2seq
     from tilth.models.names import starter_path
-    from tilth.models.scorer import Scorer, load_scorer
+    from tilth.models.scorer import load_scorer
 
 __all__ = [
     "LM",
     "Endpoint",
-    "Scorer",
     "Seq2Seq",
     "load_encoder",
     "load_lm",
@@ -24,7 +23,6 @@ __all__ = [
 _HOMES = {
     "LM": "lm",
     "Endpoint": "endpoint",
-    "Scorer": "scorer",
     "Seq2Seq": "lm",
     "load_encoder": "encoder",
     "load_lm": "lm",

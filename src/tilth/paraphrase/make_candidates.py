@@ -35,8 +35,6 @@ from tilth.storage import as_path
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from tilth.models import Seq2Seq
-
 TOO_LONG, NOTHING, DUPLICATE = "too long", "nothing came out", "duplicate"
 _SCHEMA = pa.schema(
     [

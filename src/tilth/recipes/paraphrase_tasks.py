@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples, concatenate, labeled_examples
-from tilth.classifiers.finetune import fine_tune
+from tilth.classifiers.finetune import fine_tune, new_for
 from tilth.classifiers.settings import Finetuning
 from tilth.data.examples import Examples, read_examples
 from tilth.errors import InputError
@@ -158,10 +158,7 @@ def score_of_training(
     The last weights are taken: nothing is chosen by the rows that are measured.
     """
     settings = Finetuning(**training).for_base(base)
-    model = new_classifier(
-        base, kind=rows.kind, labels=rows.labels, seed=settings.seed, dropout=settings.dropout,
-        max_length=settings.max_length, device=device,
-    )  # fmt: skip
+    model = new_for(rows, base, settings, device)
     fine_tune(model, rows, None, settings, quiet=True)
     measured = {"held": task.held, "test": task.test}
     return {

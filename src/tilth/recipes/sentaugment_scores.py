@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.finetune import fine_tune
+from tilth.classifiers.finetune import fine_tune, new_for
 from tilth.classifiers.settings import Finetuning
 from tilth.evaluate.classify import answered
 from tilth.evaluate.tag import best_tags
@@ -99,10 +99,7 @@ def students(
             if run.missing():
                 rows, base = line.rows(seed), line.base() if line.base else steps.scale.base
                 chosen = Finetuning(**training).for_base(base)
-                classifier = new_classifier(
-                    base, kind=rows.kind, labels=rows.labels, seed=seed, dropout=chosen.dropout,
-                    max_length=chosen.max_length, device=steps.settings.device,
-                )  # fmt: skip
+                classifier = new_for(rows, base, chosen, steps.settings.device)
                 fine_tune(classifier, rows, task.validation, chosen, quiet=steps.settings.quiet)
                 run.write_part(0, _count_spans(task, classifier))
             tables.append(run.read_part(0))

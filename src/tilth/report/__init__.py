@@ -5,15 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilth.report.generation import write_report
-    from tilth.report.quality import LabelQuality, Quality
     from tilth.report.run_reader import command_of
     from tilth.report.tries import quality_of_run
 
-__all__ = ["LabelQuality", "Quality", "command_of", "quality_of_run", "write_report"]
-_HOMES = {
-    "LabelQuality": "quality", "Quality": "quality", "command_of": "run_reader",
-    "quality_of_run": "tries", "write_report": "generation",
-}  # fmt: skip
+__all__ = ["command_of", "quality_of_run", "write_report"]
+_HOMES = {"command_of": "run_reader", "quality_of_run": "tries", "write_report": "generation"}
 
 
 def __getattr__(name: str) -> Any:

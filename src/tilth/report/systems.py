@@ -130,9 +130,9 @@ def figure_cell(found: Mapping[str, Any] | None, sign: str = "") -> tuple[str, s
     return ("", "") if found is None else (figure(found, sign), interval(found, sign))
 
 
-def figure_words(found: Mapping[str, Any], sign: str = "") -> str:
-    """Return a figure with its interval in brackets."""
-    value, ends = figure_cell(found, sign)
+def signed_words(found: Mapping[str, Any]) -> str:
+    """Return a difference with its interval in brackets."""
+    value, ends = figure_cell(found, "+")
     return f"{value} ({ends})" if ends else value
 
 

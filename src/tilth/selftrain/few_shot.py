@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples, concatenate, labeled_examples, strata
-from tilth.classifiers.finetune import MEASURES, TrainingCurve, fine_tune, score
+from tilth.classifiers.finetune import MEASURES, TrainingCurve, fine_tune, new_for, score
 from tilth.classifiers.load import TaskData
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError
@@ -299,10 +299,7 @@ class _Study:
         if training.evaluate_every is None:
             every = max(1, training.steps(len(rows))[0] // _MEASUREMENTS)
             training = replace(training, evaluate_every=every)
-        classifier = new_classifier(
-            settings.base, kind=rows.kind, labels=rows.labels, seed=training.seed,
-            dropout=training.dropout, max_length=training.max_length, device=self.device,
-        )  # fmt: skip
+        classifier = new_for(rows, settings.base, training, self.device)
         curve = fine_tune(classifier, rows, self.task.validation, training, quiet=True)
         if job.system == FINE_TUNED:
             self._best[job.seed] = curve.selection_score, classifier

@@ -255,18 +255,28 @@ class RowStore:
 
     def _selected(self, chosen: RowFilter) -> RowSelection:
         """Return the rows of a filter."""
-        parts = chosen.parts()
+        parts, rows = chosen.parts(), self.rows
+
+        def make() -> RowSelection:
+            masks = {name: self._mask(name, value, rows)[:rows] for name, value in parts.items()}
+            return RowSelection(masks, rows)
+
+        return self._cached(self._selections, (rows, *parts.items()), make, _SELECTIONS_KEPT)
+
+    def _cached(
+        self, cache: OrderedDict[Any, Kept], key: Any, make: Callable[[], Kept], most: int
+    ) -> Kept:
+        """Return what a cache holds for a key, or make it; a full cache loses its oldest value."""
         with self._lock:
-            rows, key = self.rows, (self.rows, *parts.items())
-            if key in self._selections:
-                self._selections.move_to_end(key)
-                return self._selections[key]
-        masks = {name: self._mask(name, value, rows)[:rows] for name, value in parts.items()}
+            if key in cache:
+                cache.move_to_end(key)
+                return cache[key]
+        made = make()
         with self._lock:
-            kept: RowSelection = _keep(
-                self._selections, key, RowSelection(masks, rows), _SELECTIONS_KEPT
-            )
-        return kept
+            cache[key] = made
+            if len(cache) > most:
+                cache.popitem(last=False)
+        return made
 
     def _mask(self, name: str, value: Any, rows: int) -> Mask:
         """Return which rows pass one part of a filter."""
@@ -286,21 +296,18 @@ class RowStore:
 
     def _search(self, words: str, rows: int) -> NDArray[np.uint8]:
         """Return which rows hold all words in their texts, as packed bits."""
-        with self._lock:
-            if (rows, words) in self._searches:
-                self._searches.move_to_end((rows, words))
-                return self._searches[rows, words]
-        found: Mask | None = None
-        for word, is_beginning in words_of_search(words):
-            mask = np.zeros(rows, np.bool_)
-            for place in self._index.places(word, is_beginning=is_beginning):
-                some = self._index.read(*place)
-                mask[some[some < rows]] = True  # others are being added
-            found = mask if found is None else found & mask
-        packed = np.packbits(np.zeros(rows, np.bool_) if found is None else found)
-        with self._lock:
-            _keep(self._searches, (rows, words), packed, _SEARCHES_KEPT)
-        return packed
+
+        def make() -> NDArray[np.uint8]:
+            found: Mask | None = None
+            for word, is_beginning in words_of_search(words):
+                mask = np.zeros(rows, np.bool_)
+                for place in self._index.places(word, is_beginning=is_beginning):
+                    some = self._index.read(*place)
+                    mask[some[some < rows]] = True  # others are being added
+                found = mask if found is None else found & mask
+            return np.packbits(np.zeros(rows, np.bool_) if found is None else found)
+
+        return self._cached(self._searches, (rows, words), make, _SEARCHES_KEPT)
 
     def count(self, chosen: RowFilter) -> int:
         """Return the number of rows of a filter."""
@@ -382,26 +389,14 @@ class RowStore:
         """Return what `count` says of the rows that pass a filter without one part of it."""
         parts = chosen.parts()
         parts.pop(name, None)
-        with self._lock:
-            key = self.rows, name, *parts.items()
-            if key in self._counts:
-                self._counts.move_to_end(key)
-                return self._counts[key]
-        found = count(self._selected(chosen).rows(name))
-        with self._lock:
-            return _keep(self._counts, key, found, _COUNTS_KEPT)
+        return self._cached(
+            self._counts, (self.rows, name, *parts.items()),
+            lambda: count(self._selected(chosen).rows(name)), _COUNTS_KEPT,
+        )  # fmt: skip
 
     def remembered(self, key: Any, make: Callable[[], Kept]) -> Kept:
         """Return what was made for a key while the rows were the same; make it otherwise."""
-        with self._lock:
-            key = self.rows, key
-            if key in self._made:
-                self._made.move_to_end(key)
-                kept: Kept = self._made[key]
-                return kept
-        made = make()
-        with self._lock:
-            _keep(self._made, key, made, _MADE_KEPT)
+        made: Kept = self._cached(self._made, (self.rows, key), make, _MADE_KEPT)
         return made
 
     def histogram(self, name: str, chosen: RowFilter) -> Histogram | None:
@@ -429,14 +424,6 @@ def _remove(folder: Path, *files: TextFile | WordIndex) -> None:
     for file in files:
         file.close()
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> Any:
-    """Keep a value in a cache, which loses its oldest one if it is full; return the value."""
-    cache[key] = value
-    if len(cache) > most:
-        cache.popitem(last=False)
-    return value
 
 
 def _position(places: Rows, row: int, chosen: RowFilter, side: Literal["left", "right"]) -> int:

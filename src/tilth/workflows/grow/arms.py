@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import LabeledExamples, concatenate, repeat
-from tilth.classifiers.finetune import fine_tune
+from tilth.classifiers.finetune import fine_tune, new_for
 from tilth.classifiers.load import MOST_TIMES, repeat_count
 from tilth.classifiers.logistic import Head, begin_head
 from tilth.classifiers.settings import Finetuning
@@ -337,10 +337,7 @@ class Trainer:
 
     def _tuned(self, rows: LabeledExamples, fold: Fold) -> Classifier:
         settings = self._finetuning(fold)
-        model = new_classifier(
-            self.bases.tuned, kind="class", labels=rows.labels, seed=settings.seed,
-            dropout=settings.dropout, device=self.device,
-        )  # fmt: skip
+        model = new_for(rows, self.bases.tuned, settings, self.device)
         fine_tune(model, rows, None, settings, quiet=True)
         model.model.train(mode=False)
         return model

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilth.generation.estimate import duration_words
 from tilth.metrics.significance import Interval
-from tilth.report.systems import figure, figure_cell, figure_words, figures_of
+from tilth.report.systems import figure, figure_cell, figures_of, signed_words
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.search import Search
 
@@ -19,7 +19,7 @@ _FOREIGN = 0.5  # of raw sentences, from which on their language is warned of
 
 def shown(found: Interval) -> str:
     """Return a gain with its interval."""
-    return figure_words(asdict(found), "+")
+    return signed_words(asdict(found))
 
 
 def _least_gain(search: Search, best: Arm, over: Sequence[Arm]) -> tuple[str, Interval] | None:
@@ -167,7 +167,7 @@ def summary_lines(results: Mapping[str, Any]) -> list[str]:
         f"its rows: {rows or 'none'}",
         *(
             f"leaving out {one['origin']} ({one['share']:.0%} in training) costs "
-            f"{figure_words(one['cost'], '+')}"
+            f"{signed_words(one['cost'])}"
             for one in results["shares"]
             if one["cost"] is not None
         ),

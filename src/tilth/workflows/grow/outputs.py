@@ -15,7 +15,7 @@ from tilth.classifiers.examples import LabeledExamples
 from tilth.data import Card, DatasetWriter
 from tilth.data.card import CARD
 from tilth.models.classifier import Classifier
-from tilth.report.systems import figure_words
+from tilth.report.systems import signed_words
 from tilth.runs import Run
 from tilth.selftrain.pseudo_label import as_lists
 from tilth.selftrain.retrieve import random_sentences
@@ -161,7 +161,7 @@ def card_shares(run: Run, shares: Sequence[Mapping[str, Any]]) -> None:
         return
     lines = []
     for one in shares:
-        cost = one["cost"] and f"; leaving it out costs {figure_words(one['cost'], '+')} points"
+        cost = one["cost"] and f"; leaving it out costs {signed_words(one['cost'])} points"
         lines.append(f"- {one['origin']}: {one['share']:.0%}{cost or ''}")
     text = card.read_text(encoding="utf-8").split(_SHARES)[0]
     run.write_file(f"{DATASET}/{CARD}", text + _SHARES + "\n".join(lines) + "\n")
