@@ -372,7 +372,7 @@ def test_a_way_with_sources_is_kept_if_it_leads_by_a_standard_error(
     assert search.best() == named["a" if kept else PLAIN]
     said = notes.lucky_ways(search, named[PLAIN])
     assert said == ([] if kept else [
-        "Less than a standard error ahead of what is kept, which may be chance: a. Its gain: "
+        "Ahead of what is kept by so little that it may be chance: a. Its gain: "
         f"{notes.shown(gain)}. More labelled rows would tell."
     ])  # fmt: skip
 

@@ -53,13 +53,13 @@ def lucky_ways(search: Search, best: Arm) -> list[str]:
         (arm.name, gain)
         for arm in search.arms
         if arm.sources and (gain := search.gain(arm, default)) is not None
-        and gain.value > 0 and not search.may_be_kept(gain)
+        and gain.value > 0 and not search.may_be_kept(gain, default)
     ]  # fmt: skip
     if best != default or not gains:
         return []
     name, gain = max(gains, key=lambda named: named[1].value)
     return [
-        f"Less than a standard error ahead of what is kept, which may be chance: {name}. Its gain: "
+        f"Ahead of what is kept by so little that it may be chance: {name}. Its gain: "
         f"{shown(gain)}. More labelled rows would tell."
     ]
 
@@ -70,8 +70,8 @@ def kept_by_default(search: Search, best: Arm) -> list[str]:
     if best != search.default or best == search.reference or gain is None:
         return []
     return [
-        f"The raw text is like the task's: {best.name} is kept there unless another way leads it "
-        f"by a standard error. Its gain over {search.reference.name}: {shown(gain)}."
+        f"The raw text is like the task's: {best.name} is kept there unless another way surely "
+        f"leads it. Its gain over {search.reference.name}: {shown(gain)}."
     ]
 
 

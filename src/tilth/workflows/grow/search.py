@@ -227,21 +227,21 @@ class Search:
         gains = {arm: self.gain(arm, default) for arm in some}
         known = {arm: one for arm, one in gains.items() if one is not None}
         if default.is_saved:
-            known = {arm: one for arm, one in known.items() if self.may_be_kept(one)}
+            known = {arm: one for arm, one in known.items() if self.may_be_kept(one, default)}
         if not known:
             return default
         return max(known, key=lambda arm: known[arm].value)  # the first, and so simplest, of equals
 
     @property
     def default(self) -> Arm:
-        """Return the arm that is kept unless another one leads it by a standard error.
+        """Return the arm that is kept unless another one leads it by enough.
 
         It is a second round on raw sentences where these are like the task's, unless the reference
-        leads that by as much: where labels are described, the one with both sources.
+        surely leads that: where labels are described, the one with both sources.
         """
         for arm in self._defaults:
             gain = self.gain(self.reference, arm)
-            if gain is not None and not self.may_be_kept(gain):
+            if gain is not None and not self.may_be_kept(gain, arm):
                 return arm
         return self.reference
 
@@ -300,15 +300,20 @@ class Search:
         self.trainer.forget()
         return tried
 
-    def may_be_kept(self, gain: Interval) -> bool:
-        """Tell whether a gain over the default is above its standard error.
+    def may_be_kept(self, gain: Interval, default: Arm) -> bool:
+        """Tell whether an arm's gain over the default is enough for it to be kept instead.
 
-        The best of many ways that are measured on few rows is otherwise the luckiest.
+        It must be above its standard error, as the best of many ways that are measured on few rows
+        is otherwise the luckiest; over a second round, which is mostly better, above two: its
+        interval must lie above 0.
 
         Reference:
             Breiman et al. 1984, "Classification and Regression Trees", section 3.4.3.
         """
-        return gain.low is not None and gain.value > (gain.value - gain.low) / _ERRORS
+        if gain.low is None:
+            return False
+        errors = gain.value - gain.low  # `_ERRORS` of them
+        return gain.value > (errors if default in SELF_TRAINED else errors / _ERRORS)
 
     def go(self) -> str:
         """Run or resume all rungs; return why the search ended."""
@@ -427,7 +432,7 @@ class Search:
             leads = {
                 one: gain.value
                 for one, gain in gains.items()
-                if gain is not None and self.may_be_kept(gain)
+                if gain is not None and self.may_be_kept(gain, arm)
             }
             if leads:
                 arm = max(leads, key=lambda one: leads[one])

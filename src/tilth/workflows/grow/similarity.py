@@ -195,7 +195,7 @@ class SimilaritySearch(Search):
     def _has_teacher(self, arm: Arm) -> bool:  # noqa: ARG002
         return False
 
-    def may_be_kept(self, gain: Interval) -> bool:
+    def may_be_kept(self, gain: Interval, default: Arm) -> bool:  # noqa: ARG002
         """Tell whether an encoder's gain is sure."""
         return gain.low is not None and gain.low > 0
 
