@@ -1,0 +1,78 @@
+"""Simulates what `tilth grow` loses by choosing a way on few measured rows.
+
+    python benchmarks/choice.py --cells DIR [--rows 12,30,60,150] [--ways 25] [--repeats 2000]
+
+DIR holds cells of `few_labels.py --held-back 800`, whose accuracies are taken for true ones. Each
+way, and copies of ways up to --ways, is measured on as many rows as --rows says; it is right where
+the default is wrong, or the reverse, on a quarter of the rows or more. The one with the largest gain
+over the default is kept if that is above some standard errors, else the default. Printed is how
+much better the default is than what is kept, in points, the mean over cells and repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilth.workflows.grow.arms import BY_DESCRIPTION, SELF_TRAINED
+
+DEFAULT = SELF_TRAINED[0].name
+DISCORDANT = 25.0  # % of rows, at least, that one of two ways alone gets right
+ERRORS = (0.0, 1.0, 2.0, 3.0)  # standard errors that a gain must exceed
+
+
+def accuracies(file: Path) -> dict[str, float]:
+    """Return the accuracy of each way of a cell that may be kept."""
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return {
+        name: one["accuracy"] for name, one in found.items()
+        if name not in (DEFAULT, BY_DESCRIPTION)
+    } | {DEFAULT: found[DEFAULT]["accuracy"]}  # fmt: skip
+
+
+def losses(cell: dict[str, float], rows: int, ways: int, repeats: int, seed: int) -> list[float]:
+    """Return what is lost on a cell for each number of standard errors."""
+    rng = np.random.default_rng((seed, rows))
+    others = np.array([value for name, value in cell.items() if name != DEFAULT])
+    lead = np.resize(others, ways - 1) - cell[DEFAULT]  # (ways,), of the true accuracies
+    differ = np.maximum(DISCORDANT, np.abs(lead))
+    drawn = 100 * rng.random((repeats, rows, len(lead)))
+    better, worse = drawn < (differ + lead) / 2, drawn > 100 - (differ - lead) / 2
+    gains = 100.0 * better - 100.0 * worse  # (repeats, rows, ways)
+    mean = gains.mean(axis=1)
+    error = gains.std(axis=1, ddof=1) / np.sqrt(rows)
+    found = []
+    for least in ERRORS:
+        kept = np.where(mean > least * error, mean, -np.inf)
+        chosen = np.where(np.isinf(kept).all(axis=1), 0.0, lead[kept.argmax(axis=1)])
+        found.append(-float(chosen.mean()))
+    return found
+
+
+def main() -> int:
+    """Print a table: measured rows, and the loss for each number of standard errors."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cells", type=Path, required=True)
+    parser.add_argument("--rows", default="12,30,60,150")
+    parser.add_argument("--ways", type=int, default=25)
+    parser.add_argument("--repeats", type=int, default=2000)
+    asked: Any = parser.parse_args()
+    cells = [accuracies(file) for file in sorted(asked.cells.rglob("*.json"))]
+    print(f"{len(cells)} cells, {asked.ways} ways\n")
+    print("| measured rows |" + "".join(f" above {least:g} |" for least in ERRORS))
+    print("| --- |" + " --- |" * len(ERRORS))
+    for rows in map(int, asked.rows.split(",")):
+        lost = [
+            losses(cell, rows, asked.ways, asked.repeats, seed) for seed, cell in enumerate(cells)
+        ]
+        print(f"| {rows} |" + "".join(f" {loss:.1f} |" for loss in np.mean(lost, axis=0)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
