@@ -4,7 +4,7 @@
 
 DIR holds cells of `few_labels.py --held-back 800`, whose accuracies are taken for true ones. Each
 way, and copies of ways up to --ways, is measured on as many rows as --rows says; it is right where
-the default is wrong, or the reverse, on a quarter of the rows or more. The one with the largest gain
+the default is wrong, or the reverse, on a quarter of the rows or more. That with the largest gain
 over the default is kept if that is above some standard errors, else the default. Printed is how
 much better the default is than what is kept, in points, the mean over cells and repeats.
 """
