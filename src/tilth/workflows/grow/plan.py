@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 QUICK = "starter-small"
 _ROWS, _BATCH, _EPOCHS = 48, 16, 3  # of the measured trainings
+_SLOW = 2.0  # seconds of an epoch, above which longer trainings are measured once
 TEXT = "the quick search for a word in some raw text of the usual length is over now"
 _REWRITES = 3
 _DEAREST = 1 / 3  # of the budget, that a source's texts may take to make
@@ -161,10 +162,11 @@ def measure_speed(base: str, task: GrowTask, device: str) -> tuple[float, float]
     with counted_cuts():
         train(1)  # the first steps prepare
         few = fastest(lambda: train(1))
+        count = 1 if few > _SLOW else 2
         # What every training takes, whatever its length, is left out.
-        trained = max(fastest(lambda: train(_EPOCHS)) - few, 0.1 * few)
+        trained = max(fastest(lambda: train(_EPOCHS), count) - few, 0.1 * few)
         model.model.train(mode=False)
-        labelled = fastest(lambda: model.probabilities(rows.texts))
+        labelled = fastest(lambda: model.probabilities(rows.texts), count)
     return (_EPOCHS - 1) * _ROWS / trained, _ROWS / labelled
 
 

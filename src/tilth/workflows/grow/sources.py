@@ -92,10 +92,10 @@ class RowsByOrigin:
         return RowsByOrigin(both, self.origin + [more.origin[row] for row in new])
 
 
-def fastest(work: Callable[[], object]) -> float:
-    """Return the seconds of work, the fewer of two times: one may load, or be held up by others."""
+def fastest(work: Callable[[], object], count: int = 2) -> float:
+    """Return the seconds of work, the fewest of some times: one may load, or be held up."""
     times = []
-    for _ in range(2):
+    for _ in range(count):
         began = time.monotonic()
         work()
         times.append(time.monotonic() - began)
