@@ -15,9 +15,10 @@ from starlette.testclient import TestClient
 from tests.report.page import Page
 from tilth.runs import Run
 from tilth.view import site
-from tilth.view.guard import Guard, Keys
+from tilth.view.guard import Keys
 from tilth.view.server import make_app
 from tilth.view.settings import TryModels
+from tilth.view.site import Site
 
 site._SECONDS_FOR_ROWS = 60.0  # pages of tests have their rows, on a busy machine too
 PORT = 8420
@@ -87,7 +88,8 @@ class Visitor:
         self, root: Path, annotations: Path | None = None, models: TryModels | None = None
     ) -> None:
         self.keys = Keys()
-        self.guard: Guard = make_app(root, annotations, keys=self.keys, port=PORT, models=models)
+        self.site = Site(root, annotations, csrf=self.keys.csrf, models=models or TryModels())
+        self.guard = make_app(self.site, self.keys, port=PORT)
         self.client = TestClient(self.guard, base_url=BASE, follow_redirects=False)
         entered = self.client.get(f"/?token={self.keys.token}")
         assert (entered.status_code, entered.headers["location"]) == (303, "/")
@@ -113,4 +115,4 @@ class Visitor:
 
     def close(self) -> None:
         """Remove the temporary databases."""
-        self.guard.site.close()  # type: ignore[attr-defined]
+        self.site.close()

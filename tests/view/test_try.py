@@ -181,10 +181,10 @@ def test_a_bank_is_searched_as_one_types(visitor: Visitor, root: Path) -> None:
     answer = Page(visitor.post("/try/search", 200, **fields).text)  # without waiting: it is open
     places = ["".join(answer.text).index(text) for text in expected]
     assert places == sorted(places)
-    kept = list(visitor.guard.site.bench._jobs)  # type: ignore[attr-defined]
+    kept = list(visitor.site.bench._jobs)
     for _ in range(70):
         visitor.post("/try/search", 200, **fields)
-    assert list(visitor.guard.site.bench._jobs) == kept  # type: ignore[attr-defined]
+    assert list(visitor.site.bench._jobs) == kept
     empty = Page(visitor.post("/try/search", 200, **{**fields, "query": " "}).text)
     assert empty.shows("the query is empty")
 

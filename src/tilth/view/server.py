@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tilth.errors import InputError, TilthError
 from tilth.view.guard import Guard, Keys
-from tilth.view.settings import TryModels, ViewSettings
+from tilth.view.settings import ViewSettings
 
 if TYPE_CHECKING:
     from tilth.view.site import Asked, HttpReply, Site
@@ -39,16 +40,16 @@ def serve(
     """
     try:
         import uvicorn
+
+        from tilth.view.site import Site
     except ImportError as error:
         raise InputError(_MISSING) from error
 
     keys = Keys()
     with _listen(settings) as listener:
         port = listener.getsockname()[1]
-        app = make_app(
-            root, settings.annotations, keys=keys, host=settings.host, port=port,
-            models=settings.models,
-        )  # fmt: skip
+        site = Site(root, settings.annotations, csrf=keys.csrf, models=settings.models)
+        app = make_app(site, keys, host=settings.host, port=port)
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
         if settings.host in ("0.0.0.0", "::"):
             shown = socket.gethostname().lower()
@@ -69,19 +70,11 @@ def serve(
         except KeyboardInterrupt:
             return
         finally:
-            app.site.close()
+            site.close()
 
 
-def make_app(
-    root: Path,
-    annotations: Path | None,
-    *,
-    keys: Keys,
-    host: str = "127.0.0.1",
-    port: int,
-    models: TryModels | None = None,
-) -> Any:
-    """Return the guarded ASGI application of a run or a folder of runs."""
+def make_app(site: Site, keys: Keys, *, host: str = "127.0.0.1", port: int) -> Guard:
+    """Return the guarded ASGI application of a site."""
     try:
         from anyio import CapacityLimiter, to_thread
         from starlette.applications import Starlette
@@ -91,16 +84,13 @@ def make_app(
     except ImportError as error:
         raise InputError(_MISSING) from error
 
-    from tilth.view import annotate, browse, take, try_pages
     from tilth.view.guard import UPLOADS, form_of
-    from tilth.view.site import Asked, NotFoundError, Site
-    from tilth.view.workbench import KINDS
+    from tilth.view.site import Asked
 
-    site = Site(root, annotations, csrf=keys.csrf, models=models or TryModels())
     limiter = CapacityLimiter(_THREADS)
 
-    def response(reply: HttpReply) -> Response:
-        headers = {}
+    def answer(page: Page, asked: Asked) -> Response:
+        reply, headers = _reply(page, site, asked), {}
         if reply.location is not None:
             headers["location"] = reply.location
         if reply.filename is not None:
@@ -110,21 +100,6 @@ def make_app(
         if reply.is_fixed:
             headers["cache-control"] = "private, max-age=86400, immutable"
         return Response(reply.content, reply.status, headers, reply.kind)
-
-    def answer(page: Page, asked: Asked) -> Response:
-        try:
-            return response(page(site, asked))
-        except TilthError as error:
-            status = 404 if isinstance(error, NotFoundError) else 400
-            status = status if isinstance(error, InputError) else 500
-            shown = site.page("error", text=str(error), status=status)
-            return Response(shown.content, status, media_type=shown.kind)
-        except Exception as error:
-            log.exception("%s failed", getattr(page, "__name__", page))
-            shown = site.page(
-                "error", text=f"{type(error).__name__}: see the terminal for it", status=500
-            )
-            return Response(shown.content, 500, media_type=shown.kind)
 
     def endpoint(page: Page, *, writes: bool) -> Callable[[Request], Any]:
         async def handle(request: Request) -> Response:
@@ -139,8 +114,40 @@ def make_app(
 
         return handle
 
-    def missing(*_: object) -> HttpReply:
-        raise NotFoundError("there is no such page")
+    reads, writes = _pages(site)
+    routes = [Route(path, endpoint(page, writes=False), methods=["GET"])
+              for path, page in reads.items()]  # fmt: skip
+    routes += [Route(path, endpoint(page, writes=True), methods=["POST"])
+               for path, page in writes.items()]  # fmt: skip
+    routes.append(Route("/{path:path}", endpoint(_missing, writes=False)))
+    return Guard(Starlette(routes=routes), keys, host, port)
+
+
+def _reply(page: Page, site: Site, asked: Asked) -> HttpReply:
+    """Return a page, or the page of its error."""
+    from tilth.view.site import NotFoundError
+
+    try:
+        return page(site, asked)
+    except TilthError as error:
+        status = 404 if isinstance(error, NotFoundError) else 400
+        status, text = status if isinstance(error, InputError) else 500, str(error)
+    except Exception as error:
+        log.exception("%s failed", getattr(page, "__name__", page))
+        status, text = 500, f"{type(error).__name__}: see the terminal for it"
+    return replace(site.page("error", text=text, status=status), status=status)
+
+
+def _missing(*_: object) -> HttpReply:
+    from tilth.view.site import NotFoundError
+
+    raise NotFoundError("there is no such page")
+
+
+def _pages(site: Site) -> tuple[Mapping[str, Page], Mapping[str, Page]]:
+    """Return path -> page of what is read, and of what is written."""
+    from tilth.view import annotate, browse, take, try_pages
+    from tilth.view.workbench import KINDS
 
     reads: Mapping[str, Page] = {
         "/": browse.run_list,
@@ -168,15 +175,7 @@ def make_app(
         "/try/check": try_pages.check_task,
         **{f"/try/{kind}": try_pages.try_now(kind) for kind in KINDS},
     }
-    routes = [Route(path, endpoint(page, writes=False), methods=["GET"])
-              for path, page in reads.items()]  # fmt: skip
-    routes += [Route(path, endpoint(page, writes=True), methods=["POST"])
-               for path, page in writes.items()]  # fmt: skip
-    routes.append(Route("/{path:path}", endpoint(missing, writes=False)))
-    app = Starlette(routes=routes)
-    guard = Guard(app, keys, host, port)
-    guard.site = site  # type: ignore[attr-defined]
-    return guard
+    return reads, writes
 
 
 def _listen(settings: ViewSettings) -> socket.socket:
