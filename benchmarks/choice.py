@@ -1,8 +1,8 @@
 """Simulates what `tilth grow` loses by choosing a way on few measured rows.
 
-    python benchmarks/choice.py --cells DIR [--rows 12,30,60,150] [--ways 25] [--repeats 2000]
+    python benchmarks/choice.py --out DIR... [--rows 12,30,60,150] [--ways 25] [--repeats 2000]
 
-DIR holds cells of `few_labels.py --held-back 800`, whose accuracies are taken for true ones. Each
+DIR is the OUT of `few_labels.py --held-back 800`; its accuracies are taken for true ones. Each
 way, and copies of ways up to --ways, is measured on as many rows as --rows says; it is right where
 the default is wrong, or the reverse, on a quarter of the rows or more. That with the largest gain
 over the default is kept if that is above some standard errors, else the default. Printed is how
@@ -57,12 +57,13 @@ def losses(cell: dict[str, float], rows: int, ways: int, repeats: int, seed: int
 def main() -> int:
     """Print a table: measured rows, and the loss for each number of standard errors."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cells", type=Path, required=True)
+    parser.add_argument("--out", type=Path, nargs="+", required=True)
     parser.add_argument("--rows", default="12,30,60,150")
     parser.add_argument("--ways", type=int, default=25)
     parser.add_argument("--repeats", type=int, default=2000)
     asked: Any = parser.parse_args()
-    cells = [accuracies(file) for file in sorted(asked.cells.rglob("*.json"))]
+    files = [file for folder in asked.out for file in sorted(folder.glob("held-back*/*.json"))]
+    cells = [accuracies(file) for file in files]
     print(f"{len(cells)} cells, {asked.ways} ways\n")
     print("| measured rows |" + "".join(f" above {least:g} |" for least in ERRORS))
     print("| --- |" + " --- |" * len(ERRORS))
