@@ -87,15 +87,11 @@ def decode(
     search: BeamSearch,
     *,
     seed: int = 0,
-    rows: int | None = None,
 ) -> list[list[str]]:
     """Generate outputs for texts, each prefixed with the model's prefix.
 
     What is sampled for a text depends on the text, the search and the seed, not on the other texts;
     the global random state is left as it was.
-
-    Args:
-        rows: texts at a time; None: as many as a fixed memory budget holds.
 
     Returns:
         For each text `search.returned` outputs, best first, for each cost of copying in turn; none
@@ -111,7 +107,7 @@ def decode(
     @torch.inference_mode()
     def run(core: int, ours: Seq2Seq, is_stopped: Event) -> None:
         some = [source for source in sources if places[source.text] % cores == core]
-        for group, slots in _groups(ours, some, search, rows, _BYTES // cores):
+        for group, slots in _groups(ours, some, search, _BYTES // cores):
             for one in _run_group(ours, group, slots, search, tokens):
                 if is_stopped.is_set():
                     return
@@ -181,7 +177,7 @@ def _sources(seq2seq: Seq2Seq, texts: Sequence[str], search: BeamSearch, seed: i
 
 
 def _groups(
-    seq2seq: Seq2Seq, sources: Sequence[Source], search: BeamSearch, rows: int | None, most: int
+    seq2seq: Seq2Seq, sources: Sequence[Source], search: BeamSearch, most: int
 ) -> Iterator[tuple[list[Source], int]]:
     """Yield texts that share tables, of `most` bytes, and how many are decoded at a time."""
     config: Any = seq2seq.model.config
@@ -193,7 +189,7 @@ def _groups(
         scores = 6 * 4 * len(seq2seq.tokenizer)
         outputs = search.beams * (token * (source.most + 3) + scores)
         many = most // (token * len(source.ids) + outputs)
-        return rows or max(1, min(_BEAM_ROWS // search.beams, many))
+        return max(1, min(_BEAM_ROWS // search.beams, many))
 
     while start < len(sources):
         slots, end = fitting(sources[start]), start
