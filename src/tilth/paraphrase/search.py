@@ -189,7 +189,7 @@ def _groups(
         scores = 6 * 4 * len(seq2seq.tokenizer)
         outputs = search.beams * (token * (source.most + 3) + scores)
         many = most // (token * len(source.ids) + outputs)
-        return max(1, min(_BEAM_ROWS // search.beams, many))
+        return int(max(1, min(_BEAM_ROWS // search.beams, many)))
 
     while start < len(sources):
         slots, end = fitting(sources[start]), start
