@@ -279,6 +279,7 @@ def test_wrong_arguments(bank: Bank) -> None:
         ("", {}, "query '' is empty"),
         (["a man", "  \n"], {}, r"query '  \\n' is empty"),
         ([3], {}, "query 3 is empty or no text"),
+        (["a man", "\udcff"], {}, "holds half a character"),
         ([], {}, "no query is given"),
         ("zzz qqq", {}, "query 'zzz qqq' has the zero vector"),
         (zero, {}, "query 0 is the zero vector"),

@@ -68,7 +68,7 @@ def test_all_average_is_the_mean_of_the_normalised_vectors() -> None:
     np.testing.assert_allclose(found.vectors, [oracle([r["text"] for r in ROWS])], atol=1e-6)
     assert (found.names, found.labels, found.sentences) == (["all"], [None], [5])
     assert found.rows[0].tolist() == [0, 1, 2, 3, 4]
-    assert (found.vectors.dtype, found.kind, len(found)) == (np.float32, "all-average", 1)
+    assert (found.vectors.dtype, len(found)) == (np.float32, 1)
 
 
 def test_label_average_is_the_mean_of_each_label_and_counts_equal_sentences_each_time() -> None:
@@ -78,7 +78,7 @@ def test_label_average_is_the_mean_of_each_label_and_counts_equal_sentences_each
     np.testing.assert_allclose(found.vectors, expected, atol=1e-6)
     assert np.abs(found.vectors[1] - oracle(weather[:2])).max() > 1e-3  # rain counts twice
     assert found.names == found.labels == ["sport", "weather"]
-    assert (found.sentences, found.kind) == ([2, 3], "label-average")
+    assert found.sentences == [2, 3]
     assert [rows.tolist() for rows in found.rows] == [[1, 3], [0, 2, 4]]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from tests.tiny import write_rows
+from tests.tiny import read_json, write_rows
 from tilth.classifiers.settings import Finetuning
 from tilth.errors import InputError
 from tilth.evaluate import glue
@@ -99,6 +99,7 @@ def test_scores_are_written_from_0_to_5(few: None, tmp_path: Path) -> None:
         ("RTE", "index\tprediction\n1\tentailment\n", r"RTE.tsv:2: .* no index 0"),
         ("RTE", "index\tprediction\n0\tentailment\n", r"1 predictions, the test set has 3,000"),
         ("STS-B", "index\tprediction\n0\tnan\n", r"a number from 0 to 5"),
+        ("STS-B", "index\tprediction\n0\t5.1\n", r"a number from 0 to 5"),
         ("CoLA", "index\tprediction\n0\tacceptable\n", r"write 0, 1"),
         ("AX2", "index\tprediction\n", "the server knows no such file"),
     ],
@@ -147,6 +148,17 @@ def test_models_are_measured_and_files_written(
     assert [Path(file).stem for file in found.files] == ["RTE", "STS-B"]
     assert "RTE" not in found.missing
     assert "CoLA" in found.missing
+    (tmp_path / "out/submission/AX.tsv").write_text("of the diagnostic set")
+    one = {"rte": models["rte"]}
+    again = evaluate_glue(one, str(tmp_path / "glue"), tmp_path / "out", device="cpu")
+    assert again.missing == found.missing
+    results = read_json(tmp_path / "out/results.json")
+    assert results == {"models": models, "tasks": found.tasks}
+    (tmp_path / "out/submission/odd.tsv").write_text("")
+    (tmp_path / "out/results.json").unlink()
+    with pytest.raises(InputError, match="the server knows no such file"):
+        evaluate_glue(one, str(tmp_path / "glue"), tmp_path / "out", device="cpu")
+    assert read_json(tmp_path / "out/results.json")["tasks"]["rte"] == found.tasks["rte"]
     monkeypatch.setitem(TASKS, "rte", replace(TASKS["rte"], tests={"RTE": 3000}))
     found = evaluate_glue(
         {"rte": models["rte"]}, str(tmp_path / "glue"), tmp_path / "o", device="cpu"
@@ -181,6 +193,7 @@ def test_models_and_data_of_other_tasks_are_refused(base: str, tmp_path: Path) -
         ("rte", "other", "gives kind 0, kind 1, kind 2, RTE has entailment, not_entailment"),
         ("qnli", "rte", "label 'kind 0' is none of QNLI"),
         ("wnli", "rte", "no development rows of wnli"),
+        ("mrpc", "rte", "gives entailment, not_entailment, MRPC has"),
         ("sst2", "rte", "no folder 'sst2'|give a classifier of the task"),
     ):
         with pytest.raises(InputError, match=message):
@@ -195,3 +208,19 @@ def test_every_spelling_of_a_label_is_read() -> None:
         0,
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": "one", "label": "entailment"}, "the rows have 1 texts, RTE has 2"),
+        ({"text_a": "a", "text_b": "b", "label": ["entailment"]}, "RTE has one label a row"),
+    ],
+)
+def test_rows_of_another_form_are_refused(
+    tmp_path: Path, base: str, row: dict[str, Any], message: str
+) -> None:
+    train_classifier(rte(30), base, tmp_path / "rte", epochs=1.0, quiet=True, device="cpu")
+    write_rows(tmp_path / "glue/rte/dev.jsonl", [row, row])
+    with pytest.raises(InputError, match=message):
+        evaluate_glue({"rte": str(tmp_path / "rte")}, str(tmp_path / "glue"), device="cpu")

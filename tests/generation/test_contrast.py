@@ -74,6 +74,7 @@ def chosen(sampler: Any, jobs: Iterable[Job], candidates: int, **options: Any) -
         (["1 2 0", "-x", "0 2 0"], ("1 2 0", -1.0)),
         (["2 1 0", "3 2 0", "2 1 0"], ("2 1 0", 1.0)),  # the first of equal ones
         (["nan 0 0", "0 9 9", "nan 1 1"], ("0 9 9", -9.0)),
+        (["9 nan 0", "9 0 nan", "0 1 1"], ("0 1 1", -1.0)),  # in whichever order
         (["-a", "-b", "-c"], ("-a", None)),
     ],
 )

@@ -377,6 +377,17 @@ def test_a_prompt_longer_than_the_positions_is_dropped_alone(llama: LM) -> None:
     assert "prompt-too-long" not in reasons[0] | reasons[2]
 
 
+def test_a_counter_prompt_of_a_job_that_is_too_long_is_kept_for_the_next(llama: LM) -> None:
+    long, short = "the " * 250, "the dog sleeps"
+    jobs = [
+        Job(0, "s", name, 0, prompts, job_key(0, "s", name, 0))
+        for name, prompts in (("1", (long, short)), ("0", (short,)))
+    ]
+    outcomes = run_jobs(Engine(llama, Sampling(), rows=40), jobs)
+    assert outcomes[jobs[0]].reason == "prompt-too-long"
+    assert outcomes[jobs[1]].reason != "prompt-too-long"
+
+
 def test_logits_that_are_no_numbers_drop_the_try() -> None:
     lm = tiny_lm("llama")
     engine = Engine(lm, Sampling(), rows=40)

@@ -135,6 +135,7 @@ def test_arrays_of_every_shape() -> None:
     np.testing.assert_array_equal(rows.encode(pa.array(texts)[1:4]), expected[1:4])
     assert rows.encode(pa.array([], pa.string())).shape == (0, 16)
     assert not rows.encode(pa.array(["", " "])).any()
+    assert not fast(static_encoder(tokenizer())).encode(pa.array([""])).any()  # its first texts
     for missing in (pa.array(["a", None]), ["a", None]):
         with pytest.raises(InputError, match="1 texts are missing"):
             rows.encode(missing)

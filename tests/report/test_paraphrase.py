@@ -280,7 +280,7 @@ def test_what_is_no_rewrite_run_is_refused(tmp_path: Path) -> None:
     Run.open(tmp_path / "other", command="paraphrase corpus", settings={}, fingerprints={}, parts=1)
     with pytest.raises(InputError, match="holds a run of `tilth paraphrase corpus`"):
         write_rewrite_report(tmp_path / "other")
-    with pytest.raises(InputError, match="not of generate"):
+    with pytest.raises(InputError, match="only pages of generate"):
         write_report(tmp_path / "other")
     folder = write_run(tmp_path / "run", ROWS)
     done = tilth("report", folder, "--encoder", "starter", code=2)

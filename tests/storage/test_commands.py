@@ -5,6 +5,10 @@ from typing import Any
 
 from tests.system.commands import error_of, tilth
 from tests.tiny import salads
+from tests.tiny.calls import stopped
+from tilth.bank import Bank
+from tilth.bank.ingest import shards
+from tilth.storage import as_path
 from tilth.urls import copies_folder
 
 
@@ -36,3 +40,20 @@ def test_a_bank_is_built_extended_described_and_searched(memory: Any, static: st
         inside
         == "error: memory://raw/bank lies in memory://raw, which is read: choose another --out"
     )
+
+
+def test_an_addition_that_another_machine_began_is_not_dropped(
+    memory: Any, machine: Any, static: str
+) -> None:
+    texts = salads(120, seed=2)
+    for name, some in (("one", texts[:40]), ("two", texts[40:80]), ("three", texts[80:])):
+        memory.pipe(f"/raw/{name}.txt", "\n".join(some).encode())
+    bank, how = "memory://made/bank", ("--workers", 1, "--quiet")
+    tilth("bank", "build", "memory://raw/one.txt", "-o", bank, "-e", static, *how)
+    with stopped(shards, "_make_shard", 0):
+        Bank.open(as_path(bank)).add("memory://raw/two.txt", workers=1, quiet=True)
+    assert memory.glob("/made/bank/adding/parts/*.parquet")
+    machine("b")
+    other = error_of("bank", "add", bank, "memory://raw/three.txt", *how)
+    assert "an addition of other sources or settings is unfinished there" in other
+    assert memory.glob("/made/bank/adding/parts/*.parquet")

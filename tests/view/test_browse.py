@@ -190,3 +190,14 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "shown").mkdir()
     (tmp_path / "shown" / "link").symlink_to(tmp_path / "secret")
     assert Visitor(tmp_path / "shown").page("/").shows("There is no run")
+
+
+def test_a_training_that_measures_nothing_is_finished_with_its_model(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "trained")
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**about, "outputs": ["model", "results.json"]}))
+    for state in ("stopped", "finished"):
+        visitor = Visitor(tmp_path)
+        assert visitor.page("/").shows(f"trained generate {state} 2 / 2")
+        visitor.close()
+        (folder / "model").mkdir(exist_ok=True)

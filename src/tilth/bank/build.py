@@ -117,6 +117,7 @@ def add_to_bank(
     kept = ("near", "column", "split", "shard_megabytes")
     asked = {"sources": [source.name for source in found]}
     asked |= {name: getattr(settings, name) for name in kept}
+    pull(path / ADDING, clean=True)  # another machine may have begun one
     overwrite = overwrite or _is_finished(path, read_manifest(path)) or not _has_parts(path)
     with _job(path, asked, overwrite=overwrite) as job:
         manifest = read_manifest(path)  # another process may have added meanwhile

@@ -56,7 +56,6 @@ class Queries:
     labels: list[str | None]
     sentences: list[int]
     rows: list[NDArray[np.int64]]
-    kind: str
     texts: list[str]
 
     def __len__(self) -> int:
@@ -81,6 +80,10 @@ def query_vectors(
         for name in names:
             if not isinstance(name, str) or not name.strip():
                 raise InputError(f"query {name!r:.60} is empty or no text: give sentences")
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:
+                raise InputError(f"query {name!r:.60} holds half a character: mend it") from error
         vectors = encode(names)
     if not len(vectors):
         raise InputError("no query is given: give at least one")
@@ -174,7 +177,6 @@ def task_queries(
             [group.label for group in groups],
             [len(group.occurrences) for group in groups],
             [np.unique(encoded.rows[group.occurrences]) for group in groups],
-            kind,
             encoded.texts,
         )
     except InputError as error:
@@ -324,7 +326,6 @@ def _per_sentence(examples: Examples, encoded: _Encoded) -> Queries:
         [_only_label(examples, own) for own in rows],
         [len(places[code]) for code in known],
         rows,
-        "per-sentence",
         encoded.texts,
     )
 

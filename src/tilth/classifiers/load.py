@@ -391,8 +391,13 @@ def check_disjoint(
     source: Source,
     texts: Sequence[tuple[str, ...]],
     *others: NamedTexts,
+    left_out_of: str = "",
 ) -> None:
-    """Refuse a set that equals one of others; warn where they share texts."""
+    """Refuse a set that equals one of others; warn where they share texts.
+
+    Args:
+        left_out_of: the name of a set that is used without the shared texts.
+    """
     for other_name, other, known in others:
         shared = sum(map(set(known).__contains__, texts))
         if _file(source) == _file(other) is not None or shared == len(texts):
@@ -401,9 +406,12 @@ def check_disjoint(
                 f"({_named(other)[:-2]}): give texts that nothing else is done with"
             )
         if shared:
+            then = "they are left out there" if other_name == left_out_of else (
+                "scores on it are too high"
+            )  # fmt: skip
             log.warning(
-                "%s%s of %s texts of the %s set are in the %s set too: scores on it are too high",
-                _named(source), f"{shared:,}", f"{len(texts):,}", name, other_name,
+                "%s%s of %s texts of the %s set are in the %s set too: %s",
+                _named(source), f"{shared:,}", f"{len(texts):,}", name, other_name, then,
             )  # fmt: skip
 
 

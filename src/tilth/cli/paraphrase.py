@@ -116,8 +116,6 @@ def _show_corpus(found: dict[str, Any], out: Path, *, as_json: bool) -> None:
     rows = [("read", found["candidates"]), *found["left_out"].items(), ("kept", found["kept"])]
     rows += [(f"drawn: {name}", count) for name, count in found["drawn"].items()]
     print_table("Pairs", ("", "pairs"), [(name, f"{count:,}") for name, count in rows])
-    for line in found["notes"]:
-        say(line)
     say(f"data set: {out / 'dataset'}")
     say(f"report:   {out / 'report.html'}")
 

@@ -48,6 +48,13 @@ PAIRS = (
     ("sentence_1", "sentence_2"), ("sentence_A", "sentence_B"), ("question1", "question2"),
     ("question", "sentence"), ("text1", "text2"),
 )  # fmt: skip
+# Of graded pairs, any of one with any of the other.
+FIRST_TEXT = (
+    "text_a", "sentence1", "sentence_1", "sentence_a", "sentence_A", "text1", "sent1"
+)  # fmt: skip
+SECOND_TEXT = (
+    "text_b", "sentence2", "sentence_2", "sentence_b", "sentence_B", "text2", "sent2"
+)  # fmt: skip
 SINGLE = ("text", "sentence")
 LABEL = ("label", "labels", "score", "similarity_score")
 TAGS = ("tags", "ner_tags", "labels")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data import load_folder, read_rows
-from tilth.data.examples import LabelledTable, read_labelled_table
+from tilth.data.examples import FIRST_TEXT, SECOND_TEXT, LabelledTable, read_labelled_table
 from tilth.data.hashing import random_keys
 from tilth.data.sources import fetched, folder_configs
 from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model
@@ -27,8 +27,8 @@ TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
 NEGATIVE = "negative"  # of triples: a text of another meaning than text_a
 # Usual names of the three columns; ours come first.
 _NAMES = {
-    TEXT_A: (TEXT_A, "sentence1", "sentence_1", "sentence_A"),
-    TEXT_B: (TEXT_B, "sentence2", "sentence_2", "sentence_B"),
+    TEXT_A: FIRST_TEXT,
+    TEXT_B: SECOND_TEXT,
     LABEL: (LABEL, "score", "similarity_score"),
 }
 _TRAIN, _VALIDATION = "train", "validation"
@@ -95,12 +95,18 @@ def read_pairs(
         raise InputError(f"{where}{error}") from error
 
 
-def read_dev_pairs(source: str | Path | Dataset, *, highest: float | None = None) -> Dataset:
-    """Read graded pairs that choose a checkpoint; without `highest` labels are any numbers."""
+def read_dev_pairs(
+    source: str | Path | Dataset, *, highest: float | None = None, name: str = "dev"
+) -> Dataset:
+    """Read graded pairs that choose a checkpoint; without `highest` labels are any numbers.
+
+    Args:
+        name: of the set, for messages.
+    """
     rows = read_rows(str(source)) if isinstance(source, str | Path) else source
     where = f"{source}: " if isinstance(source, str | Path) else ""
     try:
-        return _kept(_checked(rows, "dev", highest))
+        return _kept(_checked(rows, name, highest))
     except InputError as error:
         raise InputError(f"{where}{error}") from error
 

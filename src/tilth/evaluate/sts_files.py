@@ -13,14 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tilth.data.examples import FIRST_TEXT, SECOND_TEXT
 from tilth.data.formats import ending_of, read_lines, rows_of_file
 from tilth.data.sources import HubDataset, locate
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
 
 # Usual names of each column: the first that exists is used, whatever its case.
-_TEXT_A = ("text_a", "sentence1", "sentence_a", "text1", "sent1")
-_TEXT_B = ("text_b", "sentence2", "sentence_b", "text2", "sent2")
 _SCORE = ("score", "similarity_score", "relatedness_score", "similarity", "label")
 _SUBSET = ("subset", "dataset")
 _MAX_LINE_BYTES = 16_000_000
@@ -135,8 +134,8 @@ def _pair(origin: str, row: Mapping[str, Any]) -> RawPair:
     subset = next((row[names[name]] for name in _SUBSET if name in names), None)
     return RawPair(
         origin,
-        row[_column(origin, names, _TEXT_A)],
-        row[_column(origin, names, _TEXT_B)],
+        row[_column(origin, names, FIRST_TEXT)],
+        row[_column(origin, names, SECOND_TEXT)],
         row[_column(origin, names, _SCORE)],
         None if subset in (None, "") else str(subset),
     )

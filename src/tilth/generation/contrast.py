@@ -96,7 +96,9 @@ class ContrastiveSampler:
 
 def _margin(scores: dict[tuple[str, str], float], job: Job, text: str) -> float | None:
     own, *counters = (scores.get((prompt, text), math.nan) for prompt in job.prompts)
-    return own - max(counters) if counters else None
+    if not counters:
+        return None
+    return math.nan if any(map(math.isnan, counters)) else own - max(counters)
 
 
 def _widest(job: Job, found: Sequence[Outcome], margins: dict[str, float | None]) -> Outcome:

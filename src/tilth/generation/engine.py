@@ -195,9 +195,10 @@ class Engine:
         longest: dict[int, int] = {}
         for job in todo:
             longest[job.item] = max(longest.get(job.item, 0), length[job])
+        for job in todo:  # before any is released: jobs share prompts
+            prompts.acquire(job.prompts)
         fitting = []
         for job in todo:
-            prompts.acquire(job.prompts)
             if length[job] + self.sampling.max_new_tokens > self._positions:
                 next_job(Outcome(job, "", "prompt-too-long", 0, 0.0))
                 prompts.release(job.prompts)

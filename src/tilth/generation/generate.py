@@ -44,8 +44,6 @@ from tilth.storage import as_path, remove
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from tilth.models import Endpoint
-
 # The paper draws the x1 of a pair task with top-p alone (section 4).
 _FIRST_TEXT_TOP_K = 0
 # A first text takes one row where an input of a pair task takes a dozen.

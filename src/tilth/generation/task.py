@@ -273,10 +273,11 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    for key in keys:
-        if keys.count(key) > 1:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
             raise _KeyTwiceError(repr(key))
+        seen.add(key)
     return dict(pairs)
 
 

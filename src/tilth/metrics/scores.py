@@ -233,7 +233,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
 def entity_types(tags: Sequence[Sequence[str]]) -> list[str]:
     """Return the entity types in the tags of sentences, sorted."""
-    return sorted({tag[2:] for row in tags for tag in row if tag != "O"})
+    return sorted({tag[2:] for row in tags for tag in row if tag not in ("", "O")})
 
 
 def span_counts(

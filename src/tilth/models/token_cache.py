@@ -172,7 +172,7 @@ class TokenCache:
 
     def _make_room(self, most: int) -> None:
         """Make the table large enough for `most` chunks."""
-        if 2 * most <= len(self._slots):
+        if len(self._slots) and 2 * most <= len(self._slots):
             return
         self._clear()
         self._bits = max(most, _FEW).bit_length()

@@ -96,6 +96,11 @@ def write_report(run_folder: str | Path, *, encoder: str | None = None) -> Path:
     }
     if (command := command_of(folder)) in others:
         return others[command](folder)
+    if command != "generate":
+        raise InputError(
+            f"{folder}: holds a run of `tilth {command}`: only pages of generate, "
+            f"{', '.join(others)} are written again"
+        )
     return write_page(folder / "report.html", "generation", **generation_page(folder, encoder))
 
 

@@ -188,7 +188,8 @@ def _run_entry(name: str, folder: Path) -> RunEntry:
     last = any((folder / one).is_file() for one in _LAST)
     if run["command"] == "grow":  # it writes its results after every round
         last = bool((read_results(folder) or {}).get("ended"))
-    whole = last or (done >= run["parts"] > 0 and RESULTS not in run["outputs"])
+    made = RESULTS not in run["outputs"] or (folder / "model").is_dir()  # of a training
+    whole = last or (done >= run["parts"] > 0 and made)
     state = RUNNING if _is_locked(folder) else FINISHED if whole else STOPPED
     created = str(run.get("created", ""))
     return RunEntry(name, folder, str(run["command"]), state, done, run["parts"], created)

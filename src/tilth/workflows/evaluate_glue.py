@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tilth.data.examples import LABEL, Examples, open_rows, read_examples
 from tilth.errors import InputError
 from tilth.evaluate.glue import (
     FILES,
+    HIGHEST,
     HUB,
     TASKS,
     GlueTask,
@@ -21,9 +22,10 @@ from tilth.evaluate.glue import (
     glue_scores,
     write_submission,
 )
+from tilth.files import disk_errors
 from tilth.models.classifier import Classifier, load_classifier
 from tilth.models.scorer import load_scorer
-from tilth.runs import write_results
+from tilth.runs import RESULTS, Run, read_results
 
 SUBMISSION = "submission"  # folder of the files for the server
 # Names of the files of a split, without their endings.
@@ -33,7 +35,6 @@ _STEMS = {
     "validation_mismatched": ("dev_mismatched", "validation_mismatched"),
     "test": ("test",), "test_matched": ("test_matched",), "test_mismatched": ("test_mismatched",),
 }  # fmt: skip
-_HIGHEST = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,34 @@ def evaluate_glue(
     Args:
         models: task -> a classifier's run, folder or hub id; of `stsb` a scorer's.
         data: a folder with a folder for each task (dev and test files), or `hub`.
-        out: a folder for `results.json` and `submission/`. None: nothing is written.
+        out: the run folder, with `results.json` and `submission/`; the models of other tasks may be
+            added by another call. None: nothing is written.
     """
+    if out is None:
+        return _evaluate(models, data, None, device, precision)
+    run = Run.open(
+        out, command="evaluate glue", settings={"data": data}, fingerprints={}, parts=0,
+        outputs=(SUBMISSION, RESULTS),
+    )  # fmt: skip
+    with run, disk_errors(run.path):
+        folder = run.path / SUBMISSION
+        folder.mkdir(exist_ok=True)
+        result = _evaluate(models, data, folder, device, precision)
+        known = read_results(run.path, {"models": dict, "tasks": dict}) or {}
+        run.write_results({
+            "models": {**known.get("models", {}), **models},
+            "tasks": {**known.get("tasks", {}), **result.tasks},
+        })  # fmt: skip
+        return replace(result, missing=check_submission(folder))
+
+
+def _evaluate(
+    models: Mapping[str, str], data: str, folder: Path | None, device: str, precision: str
+) -> GlueResult:
+    """Measure models, and write submission files into a folder, if there is one."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     files: list[str] = []
     notes: list[str] = []
-    if out is not None:
-        (out / SUBMISSION).mkdir(parents=True, exist_ok=True)
     for name, model in models.items():
         task = TASKS[name]
         predict = _predictor(task, model, device, precision)
@@ -104,7 +126,7 @@ def evaluate_glue(
             found[name][split] = {**scores, "rows": len(examples)}
         if not found[name]:
             raise InputError(f"{data}: no development rows of {name}: put {name}/dev.jsonl there")
-        if out is None:
+        if folder is None:
             continue
         for file in task.tests:
             split = "test" if len(task.tests) == 1 else f"test_{_ending(file)}"
@@ -116,12 +138,8 @@ def evaluate_glue(
                     f"{data} has {rows:,}"
                 )
                 continue
-            files.append(str(write_submission(out / SUBMISSION, file, predict(examples))))
-    missing = list(FILES)
-    if out is not None:
-        missing = check_submission(out / SUBMISSION)
-        write_results(out, {"models": dict(models), "tasks": found})
-    return GlueResult(found, files, missing, notes)
+            files.append(str(write_submission(folder, file, predict(examples))))
+    return GlueResult(found, files, list(FILES), notes)
 
 
 def _ending(file: str) -> str:
@@ -160,11 +178,18 @@ def _gold(task: GlueTask, examples: Examples, where: str) -> NDArray[Any]:
     """Return the expected label indices, or scores, (rows,)."""
     labels = examples.labels
     assert labels is not None  # `read_examples` refuses such a set
+    if len(examples.columns) != len(task.texts):
+        raise InputError(
+            f"{where}: the rows have {len(examples.columns)} texts, {task.title} has "
+            f"{len(task.texts)}: name the columns {', '.join(task.texts)}"
+        )
     if not task.labels:
         try:
             return np.array([float(value) for value in labels.values])
         except (TypeError, ValueError) as error:
             raise InputError(f"{where}: {task.title} has scores from 0 to 5: {error}") from error
+    if labels.kind != "class":
+        raise InputError(f"{where}: {task.title} has one label a row: {', '.join(task.labels)}")
     names = [str(name) for name in labels.classes]
     known = {name: task.label_of(name) for name in names}
     wrong = next((name for name, index in known.items() if index is None), None)
@@ -182,7 +207,7 @@ def _predictor(task: GlueTask, model: str, device: str, precision: str) -> Any:
 
         def score(examples: Examples) -> NDArray[Any]:
             first, second = zip(*examples.texts, strict=True)
-            return scorer.scores(first, second) / 100 * _HIGHEST
+            return scorer.scores(first, second) / 100 * HIGHEST
 
         return score
     classifier = load_classifier(model, device=device)

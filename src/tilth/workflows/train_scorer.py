@@ -14,7 +14,7 @@ from tilth.classifiers.settings import ClassifierTraining
 from tilth.classifiers.train import train_first, train_on_examples
 from tilth.data.examples import read_examples
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs, read_pairs
-from tilth.errors import TilthError
+from tilth.errors import InputError, TilthError
 from tilth.metrics.correlation import bootstrap_spearman, pearson, spearman
 from tilth.metrics.significance import RESAMPLES
 from tilth.models.polarity import has_polarity
@@ -75,6 +75,11 @@ def train_scorer(
         pairs, seed=training.seed, highest=options.highest, split=options.dev is None
     )
     held, train, test = parts.validation, parts.train, None
+    if max(parts.all_rows()[LABEL][:]) <= 1 < options.highest:
+        raise InputError(
+            f"{pairs}: labels are 0 to 1, and --highest, the label of pairs that mean the same, is "
+            f"{options.highest:g}: give --highest 1"
+        )
     known: list[NamedTexts] = [("training", pairs, _pairs_of(parts.all_rows()))]
     if options.first is not None:
         known.append(("first", options.first, read_examples(options.first).texts))
@@ -83,7 +88,7 @@ def train_scorer(
         check_disjoint("validation", options.dev, _pairs_of(held), *known)
         known.append(("validation", options.dev, _pairs_of(held)))
     if options.test is not None:
-        test = read_dev_pairs(options.test, highest=options.highest)
+        test = read_dev_pairs(options.test, highest=options.highest, name="test")
         check_disjoint("test", options.test, _pairs_of(test), *known)
     settings = ClassifierTraining(
         options.base, training, seeds=options.seeds, device=device, overwrite=overwrite,
@@ -151,6 +156,7 @@ def _warnings(tested: dict[str, dict[str, float]]) -> list[str]:
     if len(tested) < 2 or tested["trained"]["pearson"] > tested["shipped"]["pearson"]:
         return []
     return [
-        "The shipped scorer is better on the test pairs: leave --scorer out of tilth paraphrase, "
+        "The shipped scorer is as good or better on the test pairs: leave --scorer out of tilth "
+        "paraphrase, "
         "or train on more pairs or from a larger base."
     ]

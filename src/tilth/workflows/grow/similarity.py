@@ -17,6 +17,7 @@ from tilth.classifiers.load import check_disjoint
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs
 from tilth.errors import InputError
+from tilth.evaluate.glue import HIGHEST
 from tilth.metrics.correlation import pearson, spearman, spearman_of_counts
 from tilth.metrics.significance import Interval, percentile_interval
 from tilth.models.names import ENCODER
@@ -36,7 +37,6 @@ REWRITTEN, GENERATED_PAIRS, DISTILLED = "rewrites", "generated pairs", f"{STARTE
 PAIRS = "labelled pairs"
 # Sources in the order in which a mixture is trained on them: raw text first, people's labels last.
 STAGES = (DENOISED, SIMCSE, REWRITTEN, NEAR, DISTILLED, GENERATED_PAIRS, PAIRS)
-_HIGHEST = 5.0
 _FEW = 100  # pairs to choose by
 _FEWEST = 10
 _RESAMPLES = 1000
@@ -77,7 +77,7 @@ def read_similarity(sources: GrowSources) -> SimilarityTask:
             check_disjoint(name, place, found[name].texts, *(
                 (other, getattr(sources, other), found[other].texts)
                 for other in found if other != name
-            ))  # fmt: skip
+            ), left_out_of="train")  # fmt: skip
     rows = found.get("train", LabeledExamples("class", [LABEL], [], None, _targets([])))
     held = {pair for name in ("validation", "test") if name in found for pair in found[name].texts}
     kept = [row for row, pair in enumerate(rows.texts) if pair not in held]
@@ -87,7 +87,8 @@ def read_similarity(sources: GrowSources) -> SimilarityTask:
     if len(choosing) < _FEWEST:
         raise InputError(
             f"{sources.validation or sources.train}: {len(choosing)} pairs cannot tell one "
-            f"encoder from another: give {_FEWEST} at least, better {_FEW} or more"
+            f"encoder from another: give {_FEWEST} at least, better {_FEW} or more, that no other "
+            "set has"
         )
     if len(choosing) < _FEW:
         log.warning(
@@ -98,10 +99,10 @@ def read_similarity(sources: GrowSources) -> SimilarityTask:
 
 
 def _read(place: str) -> LabeledExamples:
-    pairs = read_dev_pairs(place, highest=_HIGHEST)
+    pairs = read_dev_pairs(place, highest=HIGHEST)
     grades = np.array(pairs[LABEL][:], np.float64)  # (pairs,)
     if grades.max() > 1:
-        grades /= _HIGHEST
+        grades /= HIGHEST
     texts: list[tuple[str, ...]] = [*zip(pairs[TEXT_A][:], pairs[TEXT_B][:], strict=True)]
     first: dict[tuple[str, ...], int] = {}
     for row, pair in enumerate(texts):

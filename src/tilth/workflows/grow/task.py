@@ -116,7 +116,7 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
             found = labeled_examples(_single(named, place, name), labels, where=where)
             check_disjoint(name, place, found.texts, *(
                 (other, str(where), rows.texts) for other, where, rows in known
-            ))  # fmt: skip
+            ), left_out_of="training")  # fmt: skip
             known.append((name, place, found))
             others[name] = found
     if examples is not None:
