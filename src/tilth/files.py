@@ -178,7 +178,7 @@ def in_local_folder(path: Path) -> bool:
 
 
 def hub_answers() -> bool:
-    """Check once whether the hub is reachable: otherwise its client would retry for a minute."""
+    """Return whether the hub is reachable: otherwise its client would retry for a minute."""
     from huggingface_hub import constants, get_session
 
     if constants.HF_HUB_OFFLINE:

@@ -19,8 +19,10 @@ from tilth.bank import Bank
 from tilth.bank.settings import BankSettings, IndexSettings
 from tilth.cli import bank_search
 from tilth.cli.options import Common
+from tilth.errors import InputError
 from tilth.runs import Run
 from tilth.runs.cluster import Cluster
+from tilth.workflows.open_bank import build_named
 from tilth.workflows.settings import QuerySource, SearchSettings
 
 TEXTS = salads(200)
@@ -430,7 +432,9 @@ def test_an_index_is_made_asked_and_checked(static: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["words", "words-sif", "words-idf", "usif"])
-def test_word_vectors_build_and_search(kind: str, tmp_path: Path) -> None:
+def test_word_vectors_build_and_search(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = f"{kind}:{write_vectors(tmp_path / 'vectors.txt')}"
     # uSIF needs a word that stands in most sentences.
     often = [f"The the the the {one} the the {two}." for one, two in pairwise(WORDS)]
@@ -439,6 +443,10 @@ def test_word_vectors_build_and_search(kind: str, tmp_path: Path) -> None:
     asked = ["bank", "build", raw, "-o", out, "-e", name, "--workers", 1, "-q"]
     tilth(*asked)
     tilth(*asked)
+    monkeypatch.setattr(Cluster, "__post_init__", lambda _: None)  # Ray may not be installed
+    with pytest.raises(InputError, match="word vectors are read in this process alone"):
+        build_named(tmp_path / "on", [str(raw)], name, BankSettings(cluster=Cluster("ray")))
+    monkeypatch.undo()
     assert Bank.open(out).manifest.encoder == name
     assert hits(out, TEXTS[4], "-k", 1)[0]["text"] == TEXTS[4]
     tilth("bank", "add", out, write_lines(tmp_path / "b.txt", TEXTS[60:70]), "-q", "--workers", 1)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tilth.bank import Bank
     from tilth.bank.encoder import TextEncoder
+    from tilth.runs.cluster import Cluster
 
 _WEIGHTS: dict[str, Literal["idf", "sif"]] = {"words-idf": "idf", "words-sif": "sif"}
 # Number of evenly chosen sources whose beginnings word vectors are fitted on.
@@ -68,6 +69,7 @@ def build_named(
     beginnings of the sources and saved in the bank.
     """
     refuse_inside(path, *sources)
+    _check_workers(name, settings.cluster)
     from tilth.bank import Bank  # not above: word vectors are opened without banks, too
     from tilth.bank.build import build_bank
     from tilth.bank.encoder import TextEncoder
@@ -87,7 +89,16 @@ def add_named(
 ) -> Bank:
     """Add to a bank as `Bank.add` does, with an encoder by any name of the command line."""
     refuse_inside(path, *sources)
+    _check_workers(encoder or read_manifest(path).encoder, options["cluster"])
     return open_named(path, encoder=encoder, device=device).add(sources, **options)
+
+
+def _check_workers(encoder: str, cluster: Cluster) -> None:
+    if cluster.on is not None and is_words(encoder):
+        raise InputError(
+            f"encoder {encoder!r}: word vectors are read in this process alone: leave --on out, or "
+            "take another encoder"
+        )
 
 
 def open_named(path: Path, *, encoder: str | None = None, device: str = "auto") -> Bank:
