@@ -44,7 +44,8 @@ JOBS = {
                (10, 30_000, 100_000, 300_000, 1_000_000, 3_000_000), 1),
     "augment": ("augment {f}/{n}-texts.jsonl --bank {f}/bank --teacher {f}/teacher --multiple 10 "
                 "--out {out}", "rows wanted", (10, 100, 1_000, 10_000), 10),
-    "paraphrase": ("paraphrase {f}/{n}.txt --out {out}", "sentences", (1, 30, 100, 300, 1_000), 1),
+    "paraphrase": ("paraphrase {f}/{n}.txt --out {out}", "sentences",
+                   (1, 30, 100, 300, 1_000, 3_000, 10_000), 1),
     "predict": ("predict starter-encoder {f}/{n}.txt --out {out}", "texts",
                 (10, 1_000, 3_000, 10_000), 1),
     "report": ("report {generate}", "attempts", (10, 300, 1_000, 3_000, 10_000, 333_334), 3),
