@@ -1,9 +1,13 @@
 """Shares of batches between processes; tests/system/test_distributed.py trains in two."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from tilth.classifiers.finetune import fine_tune
+from tilth.encoders.train import fit_encoder
 from tilth.errors import InputError
 from tilth.models import distributed, trainer
 from tilth.models.distributed import every_process, from_every, from_first, shares, weighted
@@ -53,3 +57,14 @@ def test_one_process_joins_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
         check_processes("cpu")
     together(monkeypatch, 2)
     check_processes("cpu")
+
+
+@pytest.mark.parametrize("training", [fine_tune, fit_encoder])
+def test_trainings_run_in_every_process(monkeypatch: pytest.MonkeyPatch, training: Any) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(distributed, "processes", lambda: 2)
+    monkeypatch.setattr(distributed, "rank", lambda: 0)
+    monkeypatch.setattr(distributed, "_from_first", told.append)
+    with pytest.raises(TypeError):  # of the training itself, which is given nothing
+        training()
+    assert told == [(training, (), {})]

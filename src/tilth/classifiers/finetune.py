@@ -96,7 +96,6 @@ class TrainingCurve:
         return pa.table(asdict(self))
 
 
-@in_every_process
 def new_for(
     rows: LabeledExamples, base: str, settings: Finetuning, device: str = "auto"
 ) -> Classifier:
@@ -107,6 +106,7 @@ def new_for(
     )  # fmt: skip
 
 
+@in_every_process
 def fine_tune(
     classifier: Classifier,
     train: LabeledExamples,
