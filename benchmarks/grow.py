@@ -150,14 +150,8 @@ def main() -> int:
         run = asked.out / f"{task}-{asked.rows}-{asked.seed}"
         results = grow_to_run(sources, run, settings)
         print(f"\n{task}, {asked.rows} rows, budget {asked.budget}\n")
-        head = (
-            "way",
-            "trainings",
-            "accuracy",
-            f"gain over {results['reference']}",
-            "95%",
-            "seconds",
-        )
+        over = f"gain over {results['reference']}"
+        head = ("way", "trainings", "accuracy", over, "95%", "seconds")
         table(head, arm_lines(results))
         print()
         table(("test", "accuracy", "95%"), test_lines(results))

@@ -224,3 +224,9 @@ def test_rows_of_another_form_are_refused(
     write_rows(tmp_path / "glue/rte/dev.jsonl", [row, row])
     with pytest.raises(InputError, match=message):
         evaluate_glue({"rte": str(tmp_path / "rte")}, str(tmp_path / "glue"), device="cpu")
+
+
+def test_a_scorer_is_given_pairs_alone(tmp_path: Path) -> None:
+    write_rows(tmp_path / "glue/stsb/dev.jsonl", [{"text": f"one {n}", "label": n} for n in (1, 2)])
+    with pytest.raises(InputError, match=r"dev.jsonl: the rows have 1 texts, STS-B has 2"):
+        evaluate_glue({"stsb": "starter"}, str(tmp_path / "glue"), device="cpu")

@@ -131,9 +131,7 @@ class RewriteSummary:
     @property
     def cell(self) -> Cell | None:
         """Return the requested cell; None for round trips."""
-        if self.asked_meaning is None or self.asked_wording is None:
-            return None
-        return asked_cell(self.asked_meaning, self.asked_wording)
+        return _cell(self.asked_meaning, self.asked_wording)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-serializable figures, without the plane."""
@@ -240,7 +238,7 @@ def _pairs(
 ) -> Iterator[pa.Table]:
     """Yield tables with the columns of `_PAIRS`."""
     columns, first = list(settings["columns"]), 0
-    cell = _cell(settings)
+    cell = _cell(*_asked(settings))
     for table in tables:
         made = table.filter(_is_rewrite(table))
         labels = [name for name in _LABELS if name in made.column_names and name not in columns]
@@ -269,11 +267,15 @@ def _pairs(
             first += len(made)
 
 
-def _cell(settings: Mapping[str, Any]) -> Cell | None:
-    """Return the cell that the settings request; None for round trips."""
+def _asked(settings: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the requested meaning and wording; None for round trips."""
     if settings.get("round_trip"):
-        return None
-    return asked_cell(settings["meaning"], settings["wording"])
+        return None, None
+    return settings["meaning"], settings["wording"]
+
+
+def _cell(meaning: float | None, wording: float | None) -> Cell | None:
+    return None if meaning is None or wording is None else asked_cell(meaning, wording)
 
 
 def _nearness(
@@ -338,10 +340,10 @@ def _summary(
     )
     for meaning, wording, count in engine.execute(bins).fetchall():
         plane[meaning, wording] = count
-    is_free = settings.get("round_trip")
+    asked_meaning, asked_wording = _asked(settings)
     return RewriteSummary(
-        asked_meaning=None if is_free else settings["meaning"],
-        asked_wording=None if is_free else settings["wording"],
+        asked_meaning=asked_meaning,
+        asked_wording=asked_wording,
         asked_tries=settings["tries"],
         rows=rows["rows"],
         asked_rewrites=rows["rows"] * settings["n"],

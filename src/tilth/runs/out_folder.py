@@ -179,5 +179,4 @@ def _move_back(folder: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    content = source.read_bytes()
-    write_file(target, content)
+    write_file(target, source.read_bytes())

@@ -186,9 +186,8 @@ def augment_to_run(
         overwrite=overwrite,
     )  # fmt: skip
     with run:
-        results = read_results(run.path, {"teacher": dict})
-        is_made = results is not None and is_written(run.path)
-        if results is None or not is_made or bootstrap not in (None, results.get("bootstrap")):
+        results = read_results(run.path, {"teacher": dict}) if is_written(run.path) else None
+        if results is None or bootstrap not in (None, results.get("bootstrap")):
             # Retrieval comes first: if it fails, it fails early.
             hits = retrieve_in_run(
                 run.path / HITS, bank, task.examples, candidates, settings,
@@ -202,7 +201,7 @@ def augment_to_run(
                 run.path / TEACHER,
                 sources={key: name for key, name in names.items() if name is not None},
             )  # fmt: skip
-            if results is None or not is_made:
+            if results is None:
                 made = _label_and_select(
                     run, task, hits, labeller, settings, (count, ratio), cluster=teacher.cluster,
                     quiet=quiet,

@@ -120,9 +120,8 @@ def _evaluate(
             examples, where = _read(name, task, data, split, need_label=True)
             if examples is None:
                 continue
-            said = predict(examples)
             gold = _gold(task, examples, where)
-            scores = glue_scores(task, gold, said)
+            scores = glue_scores(task, gold, predict(examples))
             found[name][split] = {**scores, "rows": len(examples)}
         if not found[name]:
             raise InputError(f"{data}: no development rows of {name}: put {name}/dev.jsonl there")
@@ -160,7 +159,13 @@ def _read(
     path = next((files[stem] for stem in _STEMS[split] if stem in files), None)
     if path is None:
         return None, str(folder)
-    return _examples(str(path), "train", need_label=need_label), str(path)
+    examples = _examples(str(path), "train", need_label=need_label)
+    if len(examples.columns) != len(task.texts):
+        raise InputError(
+            f"{path}: the rows have {len(examples.columns)} texts, {task.title} has "
+            f"{len(task.texts)}: name the columns {', '.join(task.texts)}"
+        )
+    return examples, str(path)
 
 
 def _examples(
@@ -178,11 +183,6 @@ def _gold(task: GlueTask, examples: Examples, where: str) -> NDArray[Any]:
     """Return the expected label indices, or scores, (rows,)."""
     labels = examples.labels
     assert labels is not None  # `read_examples` refuses such a set
-    if len(examples.columns) != len(task.texts):
-        raise InputError(
-            f"{where}: the rows have {len(examples.columns)} texts, {task.title} has "
-            f"{len(task.texts)}: name the columns {', '.join(task.texts)}"
-        )
     if not task.labels:
         try:
             return np.array([float(value) for value in labels.values])

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 50_000
 _LABELS_SHOWN = 50
-# More comparisons of a query with a sentence take seconds.
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,5 @@ def _warnings(tested: dict[str, dict[str, float]]) -> list[str]:
         return []
     return [
         "The shipped scorer is as good or better on the test pairs: leave --scorer out of tilth "
-        "paraphrase, "
-        "or train on more pairs or from a larger base."
+        "paraphrase, or train on more pairs or from a larger base."
     ]
