@@ -118,6 +118,40 @@ def test_validation_rows_of_the_labelled_set_are_not_among_the_others() -> None:
     assert not {first for first, _ in rows.texts} & {first for first, _ in held.texts}
 
 
+@pytest.mark.parametrize("kind", ["class", "tags"])
+def test_probabilities_of_several_sets_are_read_by_label(kind: str) -> None:
+    rows = classed(60) if kind == "class" else tagged(60)
+    names = (
+        ["water", "none", "animal"] if kind == "class" else ["O", "B-ANIMAL", "I-ANIMAL", "B-WATER"]
+    )
+
+    def soft(labels: list[str], some: list[dict[str, Any]]) -> Dataset:
+        def probabilities(own: str) -> dict[str, float]:
+            return {one: 0.7 if one == own else 0.3 / (len(labels) - 1) for one in labels}
+
+        given = []
+        for row in some:
+            own = row["label"] if kind == "class" else row["tags"]
+            own = probabilities(own) if kind == "class" else [probabilities(one) for one in own]
+            given.append({**row, "probabilities": own})
+        return Dataset.from_list(given)
+
+    found = {}
+    for order in (names, names[::-1]):
+        sources = TaskSources(soft(names, rows[:40]), soft(order, rows[40:]))
+        found[tuple(order)] = read_training_sets(sources, tags=kind == "tags")[1]
+    one, two = found.values()
+    assert one is not None
+    assert two is not None
+    assert one.labels == two.labels == names
+    assert all((a == b).all() for a, b in zip(one.targets, two.targets, strict=True))
+    with pytest.raises(InputError, match=r"are of the labels .*other.*, the model's are"):
+        read_training_sets(
+            TaskSources(soft(names, rows[:40]), soft([*names, "other"], rows[40:])),
+            tags=kind == "tags",
+        )
+
+
 def test_the_validation_split_of_a_folder_is_taken(tmp_path: Path) -> None:
     splits = {"train": classed(60), "validation": classed(12, seed=8)}
     texts = [(row["text"],) for row in splits["validation"]]

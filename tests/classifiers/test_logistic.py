@@ -43,6 +43,13 @@ def test_a_regression_of_fewer_than_two_rows_a_label_finds_them_without_a_warnin
     assert found.tolist() == (np.arange(60) % 40).tolist()
 
 
+def test_a_regression_of_one_label_answers_it() -> None:
+    targets = np.eye(3, dtype=np.float32)[[1] * 6]
+    weights, biases = logistic(np.zeros((6, 2), np.float32), targets, "class", 1.0)
+    assert not weights.any()
+    assert softmax(biases)[1] > 0.9
+
+
 def test_rows_of_a_regression_count_as_often_as_is_said() -> None:
     rng = np.random.default_rng(0)
     features, targets = rng.standard_normal((30, 4)), np.eye(3, dtype=np.float32)[np.arange(30) % 3]

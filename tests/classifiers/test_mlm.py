@@ -146,6 +146,9 @@ def test_what_cannot_be_adapted(tmp_path: Path, base: str, monkeypatch: pytest.M
         adapt(Dataset.from_dict({"said": ["a"]}), base, tmp_path / "run", **QUICK)
     with pytest.raises(InputError, match="row 1 holds no text"):
         adapt(Dataset.from_dict({"text": ["a", None]}), base, tmp_path / "run", **QUICK)
+    for blank in (" \n", 5):
+        with pytest.raises(InputError, match="row 2 holds no text"):
+            adapt(["a", "b", blank], base, tmp_path / "run", **QUICK)  # type: ignore[list-item]
     with pytest.raises(InputError, match="no setting 'mask'"):
         adapt(TEXTS, base, tmp_path / "run", mask=1)
     monkeypatch.setattr("tilth.classifiers.trainer.all_finite", lambda _: False)

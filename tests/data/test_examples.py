@@ -122,6 +122,9 @@ def test_tags_of_other_schemes_and_as_numbers_with_names() -> None:
     labels = read_examples(given).labels
     assert labels.values == [["B-LOC", "B-PER"]]
     assert labels.classes == ["PER", "LOC"]  # as the set names them
+    spaced = Features(text=Value("string"), label=ClassLabel(names=["positive ", "negative"]))
+    labels = read_examples(Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, spaced)).labels
+    assert labels.values == ["positive", "negative"]
     labels = read_examples(named([2, 0])).labels
     assert (labels.values, labels.classes) == (["a", "z"], ["z", "a"])
 

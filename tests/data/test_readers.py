@@ -107,6 +107,12 @@ def test_fields_of_a_csv_file_may_be_separated_by_semicolons(tmp_path: Path) -> 
     assert read_rows(path)[:] == {"a;b": ["x;y"], "n": ["1"]}
 
 
+def test_long_fields_of_a_csv_file(tmp_path: Path) -> None:
+    text = "ein Wort " * 30_000
+    path = put(tmp_path / "a.csv", f'text,n\n"{text}",1\n')
+    assert read_rows(path)["text"][0] == text
+
+
 def test_emoji_right_to_left_and_unusual_separators_stay(tmp_path: Path) -> None:
     texts = ["👩‍👩‍👧 היי", "مرحبا بالعالم", "a\u2028b", "c\x0bd\x85e", "e\u0301"]
     path = put(tmp_path / "a.txt", "\n".join(texts))

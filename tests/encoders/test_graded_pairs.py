@@ -52,6 +52,17 @@ def test_of_few_pairs_more_are_held_out(caplog: pytest.LogCaptureFixture) -> Non
     assert "3 of 9 choose the checkpoint" in caplog.text
 
 
+@pytest.mark.parametrize(("count", "grades"), [(50, 50), (200, 50), (600, 61)])
+def test_pairs_of_many_grades_are_split_by_content(count: int, grades: int) -> None:
+    given = graded_pairs(count)
+    given["label"] = [place % grades / grades for place in range(count)]
+    pairs = read_pairs(rows(**given))
+    assert 0.08 * count <= len(pairs.validation) <= 0.12 * count
+    assert np.ptp(pairs.validation["label"][:]) > 0.6  # low and high grades
+    reordered = read_pairs(rows(**given).select(np.random.default_rng(0).permutation(count)))
+    assert set(pairs.validation["text_a"]) == set(reordered.validation["text_a"])
+
+
 def test_given_splits_are_kept() -> None:
     splits = DatasetDict(train=rows(**graded_pairs(30)), validation=rows(**graded_pairs(6, seed=1)))
     pairs = read_pairs(splits)

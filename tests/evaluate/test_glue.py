@@ -102,10 +102,11 @@ def test_scores_are_written_from_0_to_5(few: None, tmp_path: Path) -> None:
         ("STS-B", "index\tprediction\n0\t5.1\n", r"a number from 0 to 5"),
         ("CoLA", "index\tprediction\n0\tacceptable\n", r"write 0, 1"),
         ("AX2", "index\tprediction\n", "the server knows no such file"),
+        ("RTE", "index\tprediction\n0\t\xe9\n", r"RTE.tsv:2: .*not UTF-8"),
     ],
 )
 def test_wrong_submissions_are_refused(tmp_path: Path, file: str, text: str, message: str) -> None:
-    (tmp_path / f"{file}.tsv").write_text(text)
+    (tmp_path / f"{file}.tsv").write_text(text, encoding="latin-1")
     with pytest.raises(InputError, match=message):
         check_submission(tmp_path)
 

@@ -47,6 +47,20 @@ def test_every_prompt_is_the_templates_own_for_the_whole_instruction(kind: str) 
 
 
 @pytest.mark.parametrize("kind", CHATS)
+def test_special_tokens_of_an_input_are_text(kind: str) -> None:
+    lm = chat_lm(kind)
+    marks = {one for one in lm.tokenizer.all_special_tokens if len(one) > 1}
+    label = request(lm).prompted().labels[0]
+
+    def special(text: str) -> int:
+        ids = lm.tokenizer(label.prompt(text), add_special_tokens=False)["input_ids"]
+        return sum(one in lm.tokenizer.all_special_ids for one in ids)
+
+    for mark in marks - {lm.tokenizer.unk_token}:
+        assert special(f"a dog {mark} runs") == special("a dog runs"), mark
+
+
+@pytest.mark.parametrize("kind", CHATS)
 def test_no_special_token_is_doubled(kind: str) -> None:
     lm, chat = chat_lm(kind), CHATS[kind]
     (prompt,) = {one.prompt("a dog") for one in request(lm).prompted().labels[:1]}

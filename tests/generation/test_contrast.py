@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -129,6 +130,16 @@ def test_log_likelihoods_are_those_of_the_plain_forward(make: str) -> None:
         expected = sum(float(plain[n - 1, ids[n]]) for n in range(len(start), len(ids)))
         assert found == pytest.approx(expected, abs=1e-3)
     assert engine.log_likelihoods([]) == []
+
+
+def test_texts_longer_than_the_model_reads_have_no_likelihood(llama: LM) -> None:
+    engine = Engine(llama, Sampling(), rows=4)
+    long = "the man runs " * engine._positions
+    one, *others = engine.log_likelihoods([
+        ('Text: "', "a dog"), (f'{long}: "', "a dog"), ('Text: "', long)
+    ])  # fmt: skip
+    assert np.isfinite(one)
+    assert np.isnan(others).all()
 
 
 def test_batches_do_not_change_log_likelihoods(llama: LM, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,16 @@ class LabeledExamples:
             written=None if self.written is None else self.written[places],
         )
 
+    def in_order(self, labels: Sequence[str]) -> LabeledExamples:
+        """Return the rows with their targets in another order of the same labels."""
+        places = [self.labels.index(label) for label in labels]
+        targets: Targets = (
+            [row[:, places] for row in self.targets]
+            if isinstance(self.targets, list)
+            else self.targets[:, places]
+        )
+        return replace(self, labels=list(labels), targets=targets)
+
     def hard(self) -> LabeledExamples:
         """Return the rows with one-hot targets, for `multi` with labels above one half."""
         if isinstance(self.targets, list):

@@ -87,7 +87,7 @@ class TrainingCurve:
 
     @property
     def selection_score(self) -> float:
-        """What is compared between several trainings; nan without validation rows."""
+        """What is compared between several trainings; -inf without validation rows."""
         place = self.kept.index(True)
         return selection_score(self.score[place], self.validation_loss[place])
 

@@ -95,9 +95,21 @@ class _LoadedSet:
             kind = self.examples.labels.kind
             assert kind != "number"
             rows = soft_labeled_examples(
-                self.examples, self.probabilities, labels, kind, self.where
-            )
+                self.examples, self.probabilities, self._names(labels), kind, self.where
+            ).in_order(labels)
         return replace(rows, origins=self.origins, written=self.written)
+
+    def _names(self, labels: Sequence[str]) -> list[str]:
+        """Return the labels of a model in the order of the probabilities."""
+        if self.names is None:
+            return list(labels)
+        names = match_label_names(self.names, labels)
+        if set(names) != set(labels):
+            raise InputError(
+                f"{self.where(0)}: the {PROBABILITIES} are of the labels {', '.join(names):.200}, "
+                f"the model's are {', '.join(labels):.200}: give both sets the same labels"
+            )
+        return names
 
 
 def read_training_sets(

@@ -52,7 +52,7 @@ def logistic(
                 weights[label], biases[label] = found[1][0], found[2][0]
         return weights, biases
     found = _fit(features, targets.argmax(axis=1), strength, counts)
-    seen, some, offsets = found or (np.unique(targets.argmax(axis=1)), weights[:1], biases[:1])
+    seen, some, offsets = found or (np.unique(targets.argmax(axis=1)), weights[:1], np.zeros(1))
     if len(seen) == 2 and len(some) == 1:  # one row of weights for both
         some, offsets = np.concatenate([-some, some]) / 2, np.concatenate([-offsets, offsets]) / 2
     biases[:] = offsets.min() - _FAR

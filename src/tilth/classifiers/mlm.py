@@ -184,8 +184,9 @@ def _texts(texts: str | Path | Dataset | Sequence[str], column: str | None) -> S
     if not len(found):
         raise InputError("there are no texts: give some to train on")
     for number, chunk in enumerate(_chunks(found)):
-        if None in chunk:
-            row = number * TEXTS_AT_ONCE + [text is None for text in chunk].index(True)
+        blank = [not isinstance(text, str) or not text.strip() for text in chunk]
+        if any(blank):
+            row = number * TEXTS_AT_ONCE + blank.index(True)
             raise InputError(f"row {row} holds no text: leave such rows out")
     return found  # type: ignore[no-any-return]
 

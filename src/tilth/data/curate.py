@@ -144,7 +144,7 @@ def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
             table.column_names.index(LABEL_COLUMN), LABEL_COLUMN, pa.chunked_array([labels])
         )
     pairs = _sample(rows, kept, options)
-    held_out = _split(rows, kept, pairs, labels, options)
+    held_out = _split(rows, kept, pairs, options)
     firsts, seconds = _rows_of_pairs(rows, kept, pairs)
 
     def split(side: NDArray[np.bool_]) -> Dataset:
@@ -326,16 +326,15 @@ def _split(
     rows: LabelledTable,
     kept: NDArray[np.bool_],
     pairs: Pairs,
-    numbers: NDArray[np.float64] | None,
     options: CurateOptions,
 ) -> NDArray[np.bool_]:
     """Return which of the kept rows, then of the sampled pairs, go to validation."""
     codes = [column[kept] for column in rows.codes]
     # Of the labels as they came, so that smoothing changes nobody's split; 0 is the hash of 0.0.
     hashes, labels = rows.label_hashes[kept], rows.labels[kept]
-    if numbers is not None:
+    if rows.numbers is not None:
         zeros = np.zeros(len(pairs[0]))
-        values = np.append(numbers[kept], zeros)
+        values = np.append(rows.numbers[kept], zeros)
         labels = np.unique(values, return_inverse=True)[1].astype(np.int64)
         hashes = np.append(hashes, zeros.view(np.uint64))
     if rows.is_pair:
@@ -346,7 +345,7 @@ def _split(
     sources[: kept.sum()] = source_hashes(rows.table)[kept]
     groups = group_rows(text_keys[0], sources)
     return validation_rows(
-        labels, keys, options.validation, numeric=numbers is not None, groups=groups
+        labels, keys, options.validation, numeric=rows.numbers is not None, groups=groups
     )
 
 

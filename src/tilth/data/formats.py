@@ -155,6 +155,7 @@ def _delimited(path: Path, *, delimiter: str) -> Iterator[tuple[int, FileRow]]:
     first = next(lines, "")
     if delimiter == "," and "," not in first and ";" in first:
         delimiter = ";"  # of spreadsheets where a comma begins the decimals
+    csv.field_size_limit(_MAX_RECORD_BYTES)
     reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
     begun = 1
     try:

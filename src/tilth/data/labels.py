@@ -202,7 +202,7 @@ def class_names(feature: Any) -> list[str] | None:
     """Return the names of a feature's classes; None where it has none."""
     inner = getattr(feature, "feature", feature[0] if isinstance(feature, list) else feature)
     names = getattr(inner, "names", None)
-    return None if names is None else list(names)
+    return None if names is None else [str(name).strip() for name in names]
 
 
 def _numbers(values: list[Any]) -> list[float] | None:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from tilth.data.hashing import group_ids, random_keys, rank_in_group, text_hashes
 from tilth.data.labels import decode_dictionary
 
-# With more distinct numbers than this, labels are grades, split into ten strata of equal size.
-GRADES = 50
-_GRADE_STRATA = 10
+# With more distinct numbers than this, or more than there are strata and fewer rows of most than
+# that, labels are grades: they are split into strata of equal size, of ten rows at least.
+_GRADES, _FEW = 50, 5
+_STRATA, _STRATUM_ROWS = 10, 10
 # Columns that name what a row was made from: generated and rewritten sets have them.
 _SOURCE_ID, _SOURCE_ROW, _SOURCE, _MODEL = "source_id", "source_row", "source", "model"
 
@@ -42,9 +43,10 @@ def validation_rows(
         Whether each row goes to validation. # (rows,)
     """
     strata = group_ids(labels)
-    if numeric and len(np.unique(labels)) > GRADES:
-        ranks = np.argsort(np.argsort(labels, kind="stable"), kind="stable")
-        strata = ranks * _GRADE_STRATA // len(labels)
+    if numeric and _are_grades(strata):
+        ranks = np.empty(len(labels), np.int64)
+        ranks[np.lexsort((keys, labels))] = np.arange(len(labels))
+        strata = ranks * min(_STRATA, max(1, len(labels) // _STRATUM_ROWS)) // len(labels)
     rows = np.bincount(strata)  # (strata,)
     wanted = np.minimum(np.floor(rows * share + 0.5).astype(np.int64), np.maximum(rows - 1, 0))
     if groups is not None and len(groups) and groups.max() + 1 < len(groups):
@@ -53,6 +55,11 @@ def validation_rows(
     chosen = np.zeros(len(labels), np.bool_)
     chosen[order] = rank_in_group(strata[order]) < wanted[strata[order]]
     return chosen
+
+
+def _are_grades(labels: NDArray[np.int64]) -> bool:
+    rows = np.bincount(labels)
+    return len(rows) > _GRADES or (len(rows) > _STRATA and float(np.median(rows)) < _FEW)
 
 
 def _whole_groups(

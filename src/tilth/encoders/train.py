@@ -97,7 +97,7 @@ class EncoderTraining:
         """Load the encoder to train."""
         check_processes(device)
         with torch.random.fork_rng(devices=[]):  # weights that the base lacks are drawn
-            torch.manual_seed(self.settings.seed)
+            torch.default_generator.manual_seed(self.settings.seed)  # on the CPU alone
             encoder = load_encoder(
                 self.base,
                 pooling=self.settings.pooling,
@@ -132,8 +132,8 @@ class EncoderTraining:
             command=self.command,
             settings={"base": self.base, **asdict(self.settings), **self.more},
             fingerprints={
-                "train": _fingerprint(pairs.train),
-                "validation": _fingerprint(pairs.validation),
+                "train": fingerprint(pairs.train, pairs.train.column_names),
+                "validation": fingerprint(pairs.validation, pairs.validation.column_names),
                 "base": fingerprint_encoder(encoder),
             },
             parts=1,
@@ -163,11 +163,6 @@ def read_curve(run: str | Path) -> dict[str, Any]:
     (values,) = (curve[name] for name in curve if name not in ("step", "loss"))
     best = values.index(max(values)) if np.isfinite(values).all() else -1
     return {"best": curve["step"][best], **curve}
-
-
-def _fingerprint(rows: Dataset) -> str:
-    columns = (TEXT_A, TEXT_B, LABEL)  # a triplet's label holds the id of its negative
-    return fingerprint(rows, columns if LABEL in rows.column_names else rows.column_names)
 
 
 def save_encoder(encoder: SentenceTransformer, folder: Path) -> None:

@@ -5,7 +5,6 @@ Reference: Wang et al. 2019, arXiv 1804.07461, section 3 and table 1; gluebenchm
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tilth.data.formats import read_lines
 from tilth.errors import InputError
 from tilth.files import write_file
 from tilth.metrics.correlation import pearson, spearman
@@ -24,6 +24,7 @@ HUB = "nyu-mll/glue"
 _HEAD = ["index", "prediction"]
 _NUMBER = re.compile(r"[0-4](\.\d+)?|5(\.0+)?")  # a score of STS-B
 HIGHEST = 5.0  # of STS-B's scores
+_LONGEST_LINE = 1000  # bytes
 _DIAGNOSTIC = "AX"  # a file for the server that no task has
 
 
@@ -172,8 +173,7 @@ def check_submission(folder: str | Path) -> list[str]:
             continue
         if path.stem not in FILES:
             raise InputError(f"{path}: the server knows no such file: {', '.join(FILES)}")
-        with path.open(encoding="utf-8", newline="") as file:
-            _check_rows(path, list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)))
+        _check_rows(path, [line.split("\t") for _, line in read_lines(path, _LONGEST_LINE)])
     return [file for file in FILES if not (place / f"{file}.tsv").is_file()]
 
 

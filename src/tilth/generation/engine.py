@@ -140,7 +140,10 @@ class Engine:
 
     @torch.inference_mode()
     def log_likelihoods(self, texts: Sequence[tuple[str, str]]) -> list[float]:
-        """Return the log-probability of each (prompt, text), closed by a quotation mark."""
+        """Return the log-probability of each (prompt, text), closed by a quotation mark.
+
+        It is nan where both are longer than the model reads.
+        """
         prompts = list(dict.fromkeys(prompt for prompt, _ in texts))
         wholes = [f'{prompt}{text}"' for prompt, text in texts]
         encoded = self._prompts.encode([*prompts, *wholes])
@@ -160,6 +163,7 @@ class Engine:
                 size = max(1, min(_SCORED_TOKENS // width, most))
                 found[places[:size]] = self._score([rows[n] for n in places[:size]], start)
                 del places[:size]
+        found[[len(ids) > self._positions for ids in encoded[len(prompts) :]]] = np.nan
         return [float(one) for one in found]
 
     def _score(self, rows: list[list[int]], start: int) -> NDArray[np.float64]:

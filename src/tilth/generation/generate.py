@@ -36,6 +36,7 @@ from tilth.limits import BATCH, TEXTS
 from tilth.models import LM, load_lm
 from tilth.models.chat import chat_prompt, has_chat_template
 from tilth.models.endpoint import Endpoint
+from tilth.models.special_tokens import special_strings
 from tilth.runs import Progress, Run, part_sizes, refuse_foreign, refuse_other_command
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster, check_fingerprints
@@ -128,17 +129,20 @@ class GenerateRequest:
         return self.with_inputs([item.text or "" for item in longest])
 
     def prompted(self) -> Task:
-        """Return the task with the instructions as the model reads them: by its chat template."""
-        if not isinstance(self.lm, LM) or not self.settings.chat:
+        """Return the task as the model reads it: in a chat, inputs without special tokens."""
+        if not isinstance(self.lm, LM):
             return self.task
-        tokenizer, system = self.lm.tokenizer, self.settings.system
-        return Task(
-            self.task.name,
-            tuple(
-                replace(label, instruction=chat_prompt(tokenizer, label.instruction, system))
-                for label in self.task.labels
-            ),
-        )
+        labels, tokenizer = self.task.labels, self.lm.tokenizer
+        if self.settings.chat:
+            labels = tuple(
+                replace(
+                    label,
+                    instruction=chat_prompt(tokenizer, label.instruction, self.settings.system),
+                )
+                for label in labels
+            )
+        special = special_strings(tokenizer)
+        return Task(self.task.name, tuple(replace(label, special=special) for label in labels))
 
     def items(self) -> list[Item]:
         """Return the items to write texts for."""

@@ -15,6 +15,7 @@ import yaml
 
 from tilth.data.formats import as_number
 from tilth.errors import InputError
+from tilth.models.special_tokens import break_strings
 
 INPUT = "<X1>"
 # For a label with a description alone.
@@ -37,6 +38,7 @@ class Label:
         counter_labels: names of the labels a text must not fit.
         description: what its texts are about; may be empty.
         examples: texts of the label, which measure the fit of generated ones.
+        special: strings that the model reads as special tokens; in inputs a space breaks them.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Label:
     counter_labels: tuple[str, ...]
     description: str = ""
     examples: tuple[str, ...] = ()
+    special: tuple[str, ...] = ()
 
     @property
     def head(self) -> str:
@@ -57,7 +60,7 @@ class Label:
         """
         if text is None:
             return self.instruction
-        clean = " ".join(text.split()).replace('"', "'")
+        clean = break_strings(" ".join(text.split()).replace('"', "'"), self.special)
         before, _, after = self.instruction.partition(INPUT)
         return before + clean + after
 

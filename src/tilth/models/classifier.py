@@ -221,7 +221,7 @@ def new_classifier(
         raise InputError(f"max_length is {max_length}: base {base!r} reads 4 to {limit} tokens")
     tokenizer.model_max_length = max_length or limit  # saved with the tokenizer
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         auto_class = _auto_class(is_tagger=kind == "tags")
         model, drawn = files.model(auto_class, tokenizer, config=config, new_head=True)
         fresh = frozenset(drawn) | _reinit_head(model)

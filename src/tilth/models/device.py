@@ -46,6 +46,11 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     return PRECISIONS[name]
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return `float32`, `bfloat16` or `float16`."""
+    return str(dtype).removeprefix("torch.")
+
+
 def free_memory(device: torch.device) -> int:
     """Return the free bytes of a device; on a CPU, within the container's limit."""
     if device.type == "cuda":

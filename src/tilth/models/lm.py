@@ -13,7 +13,7 @@ import torch
 
 from tilth.errors import InputError
 from tilth.models import names
-from tilth.models.device import choose_device, choose_precision
+from tilth.models.device import choose_device, choose_precision, dtype_name
 from tilth.models.pretrained import (
     architectures_of,
     fingerprint_model,
@@ -55,7 +55,7 @@ class LM:
     @property
     def precision(self) -> str:
         """`float32`, `bfloat16` or `float16`."""
-        return str(self.model.dtype).removeprefix("torch.")
+        return dtype_name(self.model.dtype)
 
 
 def load_lm(name: str, *, device: str = "auto", precision: str = "auto") -> LM | Endpoint:
@@ -147,7 +147,7 @@ def load_seq2seq(
     tokenizer = files.tokenizer(has_padding=True)
     model, _ = files.model(AutoModelForSeq2SeqLM, tokenizer, config=config, dtype=dtype)
     model = model.to(place)
-    return Seq2Seq(name, model, tokenizer, place, str(model.dtype).removeprefix("torch."), prefix)
+    return Seq2Seq(name, model, tokenizer, place, dtype_name(model.dtype), prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def load_masked_lm(name: str, *, seed: int = 0, device: str = "auto") -> MaskedL
 
     place = choose_device(device)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model, tokenizer, drawn = load_pretrained(
             name, names.MASKED_LM, AutoModelForMaskedLM, device=place, new_head=True
         )

@@ -62,7 +62,8 @@ def make_corpus(
 
     Pairs with a meaning above 70 and a wording up to 45, both texts of 4 words or more, are kept.
     Each of the 48 cells gives equally many, twice as many if its wording is below 10, or all it
-    has. Splits share no text, ignoring case and punctuation; candidate order has no effect.
+    has. Splits share no text, ignoring case and punctuation; the order of distinct
+    candidates has no effect.
 
     Args:
         source: candidates: a run of `tilth paraphrase candidates`, or any data set with text_a

@@ -84,18 +84,20 @@ def make_candidates(
         backward_prefix=settings.backward_prefix, device=device, precision=precision,
     )  # fmt: skip
     scorer = load_scorer(settings.scorer, device=device, precision=precision)
+    copied = [name for name in ("text", "origin") if name in source.column_names]
     run = Run.open(
         out,
         command="paraphrase candidates",
         settings={
             "forward": settings.forward, "backward": settings.backward,
             "forward_prefix": forward.prefix, "backward_prefix": backward.prefix,
-            "scorer": settings.scorer, "greedy": settings.greedy, "beams": settings.beams,
+            "scorer": settings.scorer, "greedy": settings.greedy,
+            "beams": 1 if settings.greedy else settings.beams,
             "settings": [] if settings.greedy else [list(pair) for pair in settings.sampling],
             "precision": forward.precision, "seed": settings.seed, "part_size": size,
         },
         fingerprints={
-            "inputs": fingerprint(source, ["text"]), "forward": forward.fingerprint,
+            "inputs": fingerprint(source, copied), "forward": forward.fingerprint,
             "backward": backward.fingerprint, "scorer": scorer.fingerprint,
         },
         parts=-(-len(rows) // size),

@@ -20,6 +20,7 @@ from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
 from tilth.models import load_scorer, load_seq2seq
 from tilth.models.polarity import has_polarity, load_polarity
+from tilth.models.special_tokens import break_strings, special_strings
 from tilth.paraphrase.search import BeamSearch, decode
 from tilth.paraphrase.settings import BEAMS, RewriteSettings
 from tilth.paraphrase.similarity import meaning as meanings_of
@@ -219,7 +220,7 @@ class Rewriter:
         """Find the best rewrites of each sentence, at most n."""
         model = replace(self.seq2seq, prefix=f"{cell.tags} ")
         tokenizer = self.seq2seq.tokenizer
-        marks = [mark for mark in sorted({*tokenizer.all_special_tokens, *TAGS}) if len(mark) > 1]
+        marks = sorted({*special_strings(tokenizer), *TAGS})
         beams = max(settings.beams, settings.n + 1)  # the sentence itself may be an output
         if settings.steer:
             beams = max(1, -(-2 * beams // len(COPY_COSTS)))
@@ -237,7 +238,7 @@ class Rewriter:
                 temperature=_TEMPERATURE + _WARMER * (number - 1) if number else None,
                 copy_costs=COPY_COSTS if settings.steer else (),
             )
-            read = [_without_marks(sentence.text, marks) for sentence in sentences]
+            read = [break_strings(sentence.text, marks) for sentence in sentences]
             outputs = decode(model, read, search, seed=seed * MOST_TRIES + number)
             for sentence, found in zip(sentences, outputs, strict=True):
                 sentence.is_read = bool(found)
@@ -354,14 +355,6 @@ def _joined(
         inside = cell_of(meaning, wording) == cell
         made.append(replace(start, text=rewrite, meaning=meaning, wording=wording, inside=inside))
     return made
-
-
-def _without_marks(sentence: str, marks: Sequence[str]) -> str:
-    """Return a sentence without strings that the tokenizer reads as a tag or an end mark."""
-    for mark in marks:
-        if mark in sentence:
-            sentence = sentence.replace(mark, f"{mark[0]} {mark[1:]}")
-    return sentence
 
 
 def load_paraphraser(

@@ -300,7 +300,7 @@ def add_tags(seq2seq: Seq2Seq, seed: int) -> int:
     embeddings: Any = model.get_input_embeddings()
     if len(tokenizer) > embeddings.num_embeddings:
         with torch.random.fork_rng(devices=[]), silence_transformers():  # new embeddings are drawn
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             model.resize_token_embeddings(len(tokenizer))
     return len(missing)
 

@@ -8,6 +8,7 @@ to a writer that died. The store must list what was just put, as S3, GCS and Azu
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -138,10 +139,14 @@ class Lease:
 
 def _name_of_copies() -> str:
     """Return a name of this machine's copies, which no other machine has."""
-    file = cache_folder() / "name"
-    with suppress(FileExistsError), open(file, "x", encoding="utf-8") as new:
-        new.write(secrets.token_hex(8))
-    return file.read_text(encoding="utf-8")
+    with open(cache_folder() / "name", "a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        name = file.read()
+        if not name:
+            name = secrets.token_hex(8)
+            file.write(name)
+    return name
 
 
 @contextmanager

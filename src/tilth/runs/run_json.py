@@ -20,7 +20,7 @@ _TYPES: dict[str, type] = {
     "versions": dict, "outputs": list,
 }  # fmt: skip
 _DEPTH = 32  # tilth nests nothing deeper, and what is cannot be compared or written
-_PACKAGES = ("tilth", "torch", "transformers", "datasets", "pyarrow", "numpy")
+_PACKAGES = ("tilth", "tilth-starter", "torch", "transformers", "datasets", "pyarrow", "numpy")
 
 
 class RunMismatch(InputError):  # noqa: N818 - named for what it is

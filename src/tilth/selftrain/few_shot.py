@@ -395,7 +395,7 @@ def draw(
     """Draw a small training set: some rows of each class, or some tagged sentences.
 
     The draw follows from seed and content, not from the order of rows. Equal texts are drawn
-    once. A class with fewer rows has them all drawn.
+    once, with the labels of the first. A class with fewer rows has them all drawn.
 
     Args:
         per_class: where a row has any number of classes it counts for each. None: all rows that

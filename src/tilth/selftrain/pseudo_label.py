@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tilth.classifiers.examples import LabeledExamples
 from tilth.data.hashing import hash_of
 from tilth.models.classifier import fingerprint_classifier, load_classifier
+from tilth.models.device import choose_precision, dtype_name
 from tilth.runs import COMPARED, Progress, Run, read_run_json
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster, check_fingerprints
@@ -121,6 +122,7 @@ def label_in_run(
     """
     asked = read_run_json(hits.path)
     fingerprint = fingerprint_classifier(teacher)
+    precision = dtype_name(choose_precision(precision, teacher.device))  # the same in every part
     made_of = {"teacher": fingerprint, "hits": hash_of(*map(asked.get, COMPARED))}
     run = Run.open(
         path,

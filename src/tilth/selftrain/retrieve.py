@@ -235,7 +235,7 @@ def _check_count(count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Hits:
-    """Distinct hits, ordered by best rank, then by similarity to their nearest query."""
+    """Distinct hits, ordered by best rank, then by their similarity to the query of that rank."""
 
     ids: NDArray[np.int64]
     similarity: NDArray[np.float32]
