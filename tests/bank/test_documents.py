@@ -116,6 +116,17 @@ def test_a_missing_file_and_a_wrong_column(tmp_path: Path) -> None:
             blocks(tmp_path / name)
 
 
+def test_empty_files_of_a_folder_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, data in (("a.txt", "One."), ("b.txt", ""), ("c.jsonl", "")):
+        (tmp_path / name).write_text(data)
+    assert [Path(source.name).name for source in find_sources(tmp_path)] == ["a.txt"]
+    assert "left out, as they are empty" in caplog.text
+    (tmp_path / "a.txt").write_text("")
+    assert len(find_sources(tmp_path)) == 3  # which `read_blocks` refuses
+
+
 def test_a_line_of_fifty_megabytes_is_refused_in_flat_memory(tmp_path: Path) -> None:
     path = tmp_path / "long.txt.gz"
     path.write_bytes(gzip.compress(b"short\n" + b"x" * 50_000_000 + b"\nshort\n", 1))

@@ -172,6 +172,11 @@ def test_the_validation_split_of_a_folder_is_taken(tmp_path: Path) -> None:
         rows, held = read_training_sets(TaskSources(str(tmp_path / source)), tags=False)
         assert held is not None
         assert (len(rows), held.texts) == (60, texts), source
+    for name, rows in (*splits.items(), ("test", classed(9, seed=9))):
+        write_rows(tmp_path / "plain" / f"{name}.jsonl", rows)
+    rows, held = read_training_sets(TaskSources(str(tmp_path / "plain")), tags=False)
+    assert held is not None
+    assert (len(rows), held.texts) == (60, texts)
     Dataset.from_list(splits["train"]).save_to_disk(tmp_path / "one")
     rows, held = read_training_sets(TaskSources(str(tmp_path / "one")), tags=False)
     assert held is not None

@@ -5,9 +5,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
+from tilth.data.curate import curate
 from tilth.data.examples import read_examples
 from tilth.errors import InputError
 
@@ -151,6 +153,15 @@ def test_labels_of_every_kind(values: list[Any], kind: str, classes: list[Any]) 
     for value, members in zip(labels.values, labels.class_ids, strict=True):
         given = value if kind == "multi" else [value] if classes else []
         assert {labels.classes[place] for place in members} == set(given)
+
+
+def test_data_frames_are_read_and_other_types_refused() -> None:
+    rows = [{"text": "x", "label": "a"}, {"text": "y", "label": "b"}]
+    examples = read_examples(pd.DataFrame(rows, index=[7, 8]))
+    assert examples.texts == [("x",), ("y",)]
+    assert len(curate(rows, validation=0)["train"]) == 2
+    with pytest.raises(InputError, match="the rows are of type generator: give a data set"):
+        read_examples(row for row in rows)  # type: ignore[arg-type]
 
 
 def test_text_and_label_name_the_columns() -> None:

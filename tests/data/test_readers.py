@@ -16,11 +16,14 @@ from tilth.data import DatasetWriter, load_folder, read_rows, read_texts
 from tilth.data.examples import open_rows, read_examples
 from tilth.data.formats import split_of
 from tilth.data.parquet import class_names, parquet_tables
+from tilth.data.readers import row_location
+from tilth.data.sources import split_names
 from tilth.errors import InputError, TilthError
 
 
 def put(path: Path, content: str | bytes) -> Path:
     data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
@@ -226,6 +229,30 @@ def test_a_folder_is_read_by_name_with_its_folders_but_no_hidden_ones(
     (tmp_path / "b" / "circle").symlink_to(tmp_path, target_is_directory=True)
     assert read_texts(tmp_path)["text"][:] == ["C", "a", "b/inner", "b"]
     assert "not read: notes.md" in caplog.text
+
+
+def test_files_named_after_splits_are_splits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("trec-train.jsonl", "dev.csv", "sub/test-00000-of-00001.jsonl"):
+        text = f'{{"text": "{name}"}}' if name.endswith("l") else f"text\n{name}\n"
+        put(tmp_path / name, text)
+    for split, name in (
+        ("train", "trec-train.jsonl"), ("dev", "dev.csv"), ("validation", "dev.csv"),
+        ("test", "sub/test-00000-of-00001.jsonl"),
+    ):  # fmt: skip
+        assert read_rows(tmp_path, split=split)["text"][:] == [name]
+        assert read_texts(tmp_path, split=split)["text"][:] == [name]
+        assert Path(row_location(tmp_path, 0, split).rpartition(":")[0]).name == Path(name).name
+    assert split_names(tmp_path) == ["validation", "test", "train"]
+    with pytest.raises(InputError, match="no split 'other': there are validation, test, train"):
+        read_rows(tmp_path, split="other")
+    assert not caplog.records
+    put(tmp_path / "notes.jsonl", '{"text": "more"}')  # belongs to none of them
+    assert len(read_rows(tmp_path)) == 4
+    assert "notes.jsonl: named after no split, so that all files are read" in caplog.text
+    put(tmp_path / "one" / "test.jsonl", '{"text": "a"}')
+    assert read_rows(tmp_path / "one")["text"][:] == ["a"]
 
 
 def test_damaged_gz_files_are_named(tmp_path: Path) -> None:

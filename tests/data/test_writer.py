@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datasets import ClassLabel, Features, Value, load_dataset
+from datasets import ClassLabel, Features, Value, get_dataset_config_names, load_dataset
 
 from tests.tiny.calls import python
 from tilth.data import DatasetWriter
@@ -37,6 +37,7 @@ def test_a_split_or_config_without_rows_does_not_spoil_the_others(tmp_path: Path
         writer.write(table(), config="dropped")
     found = load_dataset(str(tmp_path / "set"))
     assert {split: len(rows) for split, rows in found.items()} == {"train": 1}
+    assert get_dataset_config_names(str(tmp_path / "set")) == ["default"]  # each one loads
 
 
 def test_a_column_that_comes_late_is_not_lost_in_silence(tmp_path: Path) -> None:

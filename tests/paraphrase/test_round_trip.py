@@ -121,6 +121,11 @@ def test_other_settings_on_the_folder_are_refused(made: dict[str, Any]) -> None:
     for other in ({"seed": 1}, {"beams": 3}, {"greedy": False}, {"forward_prefix": ">>de<< "}):
         with pytest.raises(RunMismatch):
             made_candidates(**{**made, "greedy": True, **other})
+    moved = write_lines(
+        made["source"].with_name("moved.txt"), made["source"].read_text().split("\n")
+    )
+    with pytest.raises(RunMismatch):  # rows name the files of their texts
+        made_candidates(**{**made, "source": moved}, greedy=True)
     assert len(made_candidates(**made, greedy=True, seed=1, overwrite=True))
 
 

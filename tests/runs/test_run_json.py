@@ -79,6 +79,12 @@ def test_a_run_json_of_another_tool_leaves_the_folder_as_it_was(tmp_path: Path) 
     assert content(tmp_path) == before
 
 
+def test_a_file_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("{}")
+    with pytest.raises(InputError, match=r"train\.jsonl: no run\.json: name a run folder"):
+        read_run_json(tmp_path / "train.jsonl")
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_pipe_in_place_of_run_json_is_not_waited_for(tmp_path: Path, overwrite: bool) -> None:
     os.mkfifo(tmp_path / "run.json")

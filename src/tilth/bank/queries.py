@@ -96,12 +96,15 @@ def query_vectors(
         raise InputError("a query has a value that is not finite: encode it again")
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     if not lengths.all():
-        name = names[int(np.argmin(lengths))]
+        zero = np.flatnonzero(lengths == 0).tolist()
         if isinstance(queries, np.ndarray):
-            raise InputError(f"{name} is the zero vector, which is near nothing: leave it out")
+            raise InputError(
+                f"{names[zero[0]]} is the zero vector, which is near nothing: leave it out"
+            )
         raise InputError(
-            f"query {name!r:.80} has the zero vector: the encoder knows no word of it; write "
-            "it otherwise"
+            f"query {names[zero[0]]!r:.80} has the zero vector: the encoder knows no word of it"
+            f"{f', nor of {len(zero) - 1} more of {len(names)}' if zero[1:] else ''}; write it "
+            "otherwise, or leave it out"
         )
     return (vectors / lengths).astype(np.float32), names
 

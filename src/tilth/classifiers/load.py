@@ -28,8 +28,8 @@ from tilth.classifiers.examples import (
 )
 from tilth.data.examples import Examples, Source, open_rows, prefer_curated, read_examples
 from tilth.data.labels import class_names, match_label_names
-from tilth.data.readers import row_location
-from tilth.data.sources import locate
+from tilth.data.readers import read_rows, row_location
+from tilth.data.sources import split_names
 from tilth.data.split import source_hashes, written_by_model
 from tilth.errors import InputError
 from tilth.limits import PART_SHARE
@@ -286,10 +286,8 @@ def _validation_split(source: Source) -> Source | None:
         return source.get(_VALIDATION)
     if not isinstance(source, str | Path):
         return None
-    found = locate(str(prefer_curated(source)))
-    if isinstance(found, list) or _VALIDATION not in found.splits():
-        return None
-    return found.load(_VALIDATION)
+    name = str(prefer_curated(source))
+    return read_rows(name, split=_VALIDATION) if _VALIDATION in split_names(name) else None
 
 
 def _require_two_labels(rows: LabeledExamples, source: Source) -> None:

@@ -104,7 +104,8 @@ def _print_figures(model: str, tested: Evaluated) -> None:
     against = scores.get("against")
     if against is None:
         lines = [[name, *figure_cell(scores[key])] for key, name in names.items()]
-        print_table(model, ["", measured, "95% interval"], lines)
+        head = ["", measured, "95% interval"] if any(line[2] for line in lines) else ["", measured]
+        print_table(model, head, [line[: len(head)] for line in lines])
         return
     # Intervals go under figures and names above the table, to fit narrow terminals.
     lines = []

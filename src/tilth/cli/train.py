@@ -183,9 +183,11 @@ def print_trained(results: Mapping[str, Any]) -> None:
     from tilth.report.systems import comparison, tested_on, validation_words
 
     head, lines, _ = comparison(results)
+    has_intervals = any(interval for line in lines for _, interval in line[1:])
+    intervals = "95% interval over rows; " if has_intervals else ""
     if lines:  # an interval stands under its figure: narrow screens hold all
         print_table(
-            f"x 100 (95% interval over rows; one training), {tested_on(results)}",
+            f"x 100 ({intervals}one training), {tested_on(results)}",
             ["", *head[1:]],
             [[line[0], *map("\n".join, line[1:])] for line in lines],
         )

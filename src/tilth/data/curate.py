@@ -13,7 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.examples import LABEL_COLUMN, LabelledTable, read_labelled_table
+from tilth.data.examples import (
+    LABEL_COLUMN,
+    LabelledTable,
+    Source,
+    open_rows,
+    read_labelled_table,
+)
 from tilth.data.hashing import group_ids, random_keys, rank_in_group
 from tilth.data.near_duplicates import near_duplicates as find_near_duplicates
 from tilth.data.negative_pairs import ROWS_AT_ONCE, draw_pairs, sampled_tables
@@ -66,7 +72,7 @@ class Curated:
 
 
 def curate(
-    dataset: Dataset,
+    dataset: Source,
     *,
     smoothing: float | None = None,
     sampled_pairs: int | None = None,
@@ -87,8 +93,9 @@ def curate(
     paper splits row by row.
 
     Args:
-        dataset: columns text_a, text_b, label, or text, label; other columns are kept. Labels of
-            pairs that are written as numbers ("0.5") count as numbers. Options: `CurateOptions`.
+        dataset: a data set, a list of rows, or what `read_rows` reads, with columns text_a,
+            text_b, label, or text, label; other columns are kept. Labels of pairs that are written
+            as numbers ("0.5") count as numbers. Options: `CurateOptions`.
 
     Returns:
         The splits train and validation.
@@ -118,7 +125,7 @@ def curate(
         min_label_fit=min_label_fit,
         seed=seed,
     )
-    curated = curate_rows(dataset, options)
+    curated = curate_rows(open_rows(dataset, "train")[0], options)
     return DatasetDict({"train": curated.train, "validation": curated.validation})
 
 

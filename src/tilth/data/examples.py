@@ -38,8 +38,9 @@ from tilth.files import check_input
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict, Features
+    from pandas import DataFrame  # type: ignore[import-untyped]
 
-Source: TypeAlias = "str | Path | Dataset | DatasetDict | Sequence[Mapping[str, Any]]"
+Source: TypeAlias = "str | Path | Dataset | DatasetDict | DataFrame | Sequence[Mapping[str, Any]]"
 
 # Usual column names, by precedence.
 TOKENS = ("tokens", "words")
@@ -193,6 +194,13 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
         return source[split], ""
     if isinstance(source, str | Path):
         return read_rows(source, split=split), f"{source}: "
+    if hasattr(source, "iloc"):
+        return Dataset.from_pandas(source, preserve_index=False), ""
+    if not isinstance(source, Sequence):
+        raise InputError(
+            f"the rows are of type {type(source).__name__}: give a data set, a list of dicts, a "
+            "data frame of pandas, or the name of a file or folder"
+        )
     if not len(source):
         raise InputError("the list has no rows: give some")
     with TempArrowWriter("the list") as writer:

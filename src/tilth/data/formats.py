@@ -113,9 +113,10 @@ def _jsonl(path: Path) -> Iterator[tuple[int, FileRow]]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
+            said = error.msg.removesuffix(" at")
             raise InputError(
-                f"{path}:{number}: no JSON: {error.msg} at character {error.pos + 1}: write one "
-                "object a line"
+                f"{path}:{number}: no JSON: {said} at character {error.pos + 1}: write one object "
+                "a line"
             ) from error
         except RecursionError as error:
             raise InputError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilth.data.formats import MAX_CHARS, FileRow, rows_of_file
-from tilth.data.sources import locate
+from tilth.data.sources import locate_split
 from tilth.data.temp_arrow import TempArrowWriter
 from tilth.errors import InputError
 from tilth.urls import with_urls
@@ -30,7 +30,8 @@ def read_texts(source: str | Path, *, column: str | None = None, split: str = "t
             a folder of them, a run or data set folder, or a hub data set (`owner/name` or
             `owner/name:config`).
         column: the column with the texts; by default `text`, or the only column of strings.
-        split: of a data set folder or hub data set.
+        split: of a data set folder or hub data set, or of a folder of files that are named after
+            splits (`train.jsonl`, `dev.jsonl`, `test.jsonl`).
 
     Returns:
         Columns text and origin (`file:line`; `name:row` for data sets).
@@ -74,7 +75,8 @@ def read_rows(source: str | Path, *, split: str = "train") -> Dataset:
 
     Args:
         source: as in `read_texts`.
-        split: of a data set folder or hub data set.
+        split: of a data set folder or hub data set, or of a folder of files that are named after
+            splits (`train.jsonl`, `dev.jsonl`, `test.jsonl`).
 
     Raises:
         InputError: the source or a line in it is wrong.
@@ -86,7 +88,7 @@ def read_rows(source: str | Path, *, split: str = "train") -> Dataset:
         >>> read_rows(path)[0]
         {'text': 'Good.', 'label': 1}
     """
-    found = locate(source)
+    found = locate_split(source, split)
     if not isinstance(found, list):
         dataset = found.load(split)
         if not len(dataset):
@@ -108,7 +110,7 @@ def row_location(source: Any, row: int, split: str) -> str:
     """
     if not isinstance(source, str | Path):
         return f"row {row} (rows count from 0)"
-    found = locate(source)
+    found = locate_split(source, split)
     if not isinstance(found, list):
         return f"{source}: {split} row {row} (rows count from 0)"
     left = row
@@ -144,7 +146,7 @@ def texts_of_file(path: Path, column: str | None) -> Iterator[tuple[int, str]]:
 
 def _texts(source: str | Path, column: str | None, split: str) -> Iterator[tuple[str, str]]:
     """Yield (origin, text)."""
-    found = locate(source)
+    found = locate_split(source, split)
     if not isinstance(found, list):
         for number, text in texts_of_dataset(str(source), found.load(split), column):
             yield f"{source}:{number}", text

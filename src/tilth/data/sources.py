@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+# Words in names of files -> split.
+_SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("dev", "development", "val", "valid", "validation"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+_WORDS = re.compile(r"[a-z]+")
 _SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
 _HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[^/\s]+))?")
 
@@ -103,6 +110,45 @@ def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:
     if match is None or is_path:
         raise InputError(f"{source}: no such file or folder: check the path{suggestion(path)}")
     return HubDataset(match["name"], match["config"])
+
+
+def locate_split(source: str | Path, split: str) -> list[Path] | DatasetFolder | HubDataset:
+    """Resolve a source as `locate` does; of files that are named after splits, those of one."""
+    found = locate(source)
+    splits = splits_of(found) if isinstance(found, list) else {}
+    if not splits:
+        return found
+    files = splits.get(_SPLITS.get(split, split))
+    if files is None:
+        raise InputError(f"{source}: no split {split!r}: there are {', '.join(splits)}")
+    return files
+
+
+def split_names(source: str | Path) -> list[str]:
+    """Return the names of all splits of a source; none of rows without a split."""
+    found = locate(source)
+    return list(splits_of(found)) if isinstance(found, list) else found.splits()
+
+
+def splits_of(files: Sequence[Path]) -> dict[str, list[Path]]:
+    """Return split -> files if all are named after splits, and after several; else nothing.
+
+    Example:
+        >>> splits_of([Path("dev.jsonl.gz"), Path("trec-train.jsonl.gz"), Path("eng.testb")])
+        {'validation': [...('dev.jsonl.gz')], 'train': [...], 'test': [...]}
+    """
+    found: dict[str, list[Path]] = {}
+    for file in files:
+        name = CONLL_SPLITS.get(ending_of(file) or "") or file.name.lower()
+        known = {_SPLITS[word] for word in _WORDS.findall(name) if word in _SPLITS}
+        found.setdefault(known.pop() if len(known) == 1 else "", []).append(file)
+    others = found.pop("", [])
+    if others and len(found) > 1:
+        log.warning(
+            "%s: named after no split, so that all files are read, those of %s, too",
+            others[0], " and ".join(found),
+        )  # fmt: skip
+    return found if len(found) > 1 and not others else {}
 
 
 def fetched(source: str | Path) -> Path:

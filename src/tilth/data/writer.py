@@ -167,10 +167,11 @@ class DatasetWriter:
             },
         )
         configs: dict[str, dict[str, str]] = {}
-        filled = {config for (config, _), file in self._files.items() if file.rows}
+        is_empty = not any(file.rows for (config, _), file in self._files.items()
+                           if config == "default")  # fmt: skip
         for config, split in sorted(self._files, key=lambda key: key[0] != "default"):
             # `datasets` loads no split without rows, nor any other split of its config.
-            if self._files[config, split].rows or config not in filled:
+            if self._files[config, split].rows or (is_empty and config == "default"):
                 configs.setdefault(config, {})[split] = _place(config, split)
         text = replace(card, configs=configs, content=self._content()).render()
         making = self._hidden()

@@ -19,14 +19,16 @@ from tilth.limits import settings_of
 from tilth.metrics.correlation import spearman
 
 if TYPE_CHECKING:
-    from datasets import Dataset, DatasetDict
+    from datasets import Dataset
     from sentence_transformers import SentenceTransformer
+
+    from tilth.data.examples import Source
 
 METRIC = "spearman_cosine"
 
 
 def train_encoder(
-    pairs: str | Path | Dataset | DatasetDict,
+    pairs: Source,
     base: str = "starter-encoder",
     out: str | Path | None = None,
     *,
@@ -41,7 +43,7 @@ def train_encoder(
     on the validation part is measured; the best checkpoint is kept.
 
     Args:
-        pairs: a data set, its splits, or their place, as `read_pairs` reads them.
+        pairs: a data set, its splits, a list of rows, or their place, with text_a, text_b, label.
         base: `starter-encoder`, `starter-static`, `starter-mlm`, a folder or a hub id of an
             encoder.
         out: the run folder; the same call resumes from the last checkpoint. None: nothing is kept

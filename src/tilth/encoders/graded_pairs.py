@@ -11,9 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data import load_folder, read_rows
-from tilth.data.examples import FIRST_TEXT, SECOND_TEXT, LabelledTable, read_labelled_table
+from tilth.data.examples import (
+    FIRST_TEXT,
+    SECOND_TEXT,
+    LabelledTable,
+    Source,
+    open_rows,
+    read_labelled_table,
+)
 from tilth.data.hashing import random_keys
-from tilth.data.sources import fetched, folder_configs
+from tilth.data.sources import fetched, folder_configs, split_names
 from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model
 from tilth.errors import InputError
 from tilth.files import check_input
@@ -63,7 +70,7 @@ class TrainingPairs:
 
 
 def read_pairs(
-    source: str | Path | Dataset | DatasetDict,
+    source: Source,
     *,
     seed: int = 0,
     highest: float = 1.0,
@@ -111,15 +118,15 @@ def read_dev_pairs(
         raise InputError(f"{where}{error}") from error
 
 
-def _splits(source: str | Path | Dataset | DatasetDict) -> dict[str, Dataset]:
-    from datasets import Dataset, DatasetDict
+def _splits(source: Source) -> dict[str, Dataset]:
+    from datasets import DatasetDict
 
-    if isinstance(source, Dataset):
-        return {_TRAIN: source}
     if isinstance(source, DatasetDict):
         if _TRAIN not in source:
             raise InputError(f"no split 'train' among {', '.join(source)}: name it so")
         return {name: source[name] for name in (_TRAIN, _VALIDATION) if name in source}
+    if not isinstance(source, str | Path):
+        return {_TRAIN: open_rows(source, _TRAIN)[0]}
     folder = fetched(source).expanduser()
     check_input(folder)
     if (folder / "run.json").is_file():
@@ -134,7 +141,10 @@ def _splits(source: str | Path | Dataset | DatasetDict) -> dict[str, Dataset]:
     stored = folder_configs(folder).get("default", {}) if folder.is_dir() else {}
     if _VALIDATION in stored:
         return {name: load_folder(folder, name) for name in (_TRAIN, _VALIDATION)}
-    return {_TRAIN: read_rows(str(source))}
+    names = [_TRAIN, _VALIDATION]
+    if set(names) - set(split_names(source)):
+        names = [_TRAIN]
+    return {name: read_rows(source, split=name) for name in names}
 
 
 def _checked(rows: Dataset, split: str, highest: float | None) -> LabelledTable:

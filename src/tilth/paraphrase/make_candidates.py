@@ -91,8 +91,7 @@ def make_candidates(
         settings={
             "forward": settings.forward, "backward": settings.backward,
             "forward_prefix": forward.prefix, "backward_prefix": backward.prefix,
-            "scorer": settings.scorer, "greedy": settings.greedy,
-            "beams": 1 if settings.greedy else settings.beams,
+            "scorer": settings.scorer, "greedy": settings.greedy, "beams": settings.beams,
             "settings": [] if settings.greedy else [list(pair) for pair in settings.sampling],
             "precision": forward.precision, "seed": settings.seed, "part_size": size,
         },

@@ -34,7 +34,7 @@ def read_run_json(folder: Path) -> dict[str, Json]:
     try:
         found: Json = json.loads(file.read_text(encoding="utf-8"))
         wrong = _find_error(found)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{folder}: no run.json: name a run folder") from None
     except (OSError, ValueError, RecursionError) as error:
         reason = "nested too deep" if isinstance(error, RecursionError) else error

@@ -106,6 +106,11 @@ def predict_to_run(
     It holds kind, rows, rows without text, and per label or entity type its count and mean
     confidence.
     """
+    if not isinstance(model, str):
+        raise InputError(
+            f"model is of type {type(model).__name__}: give the name of a run, a folder, a model "
+            "of the hub or a task file"
+        )
     if isinstance(data, str | Path):
         refuse_inside(out, str(data), named=[model])
     elif isinstance(data, Sequence) and data and isinstance(data[0], str):

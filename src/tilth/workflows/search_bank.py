@@ -18,7 +18,7 @@ from tilth.data import Card, DatasetWriter
 from tilth.data.examples import Examples, read_examples
 from tilth.data.hashing import hash_of
 from tilth.data.readers import read_texts
-from tilth.data.sources import locate
+from tilth.data.sources import split_names
 from tilth.errors import InputError
 from tilth.runs import RESULTS, Run, read_results, refuse_inside
 from tilth.runs.cluster import Cluster
@@ -155,13 +155,12 @@ def _sentences(source: str, text: str | Sequence[str] | None) -> list[str]:
     Args:
         text: the column of the queries' texts, if it was named, which the set may have, too.
     """
-    found = locate(source)
-    splits = [] if isinstance(found, list) else found.splits()
+    splits = split_names(source) or ["train"]
 
     def read(text: str | Sequence[str] | None) -> list[str]:
         return [
             sentence
-            for split in splits or ["train"]
+            for split in splits
             for sentence in read_examples(
                 source, text=text, need_label=False, split=split
             ).sentences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # A longer line is a file without line ends.
 MAX_LINE_BYTES = 16_000_000
 # Larger blocks take a fifth longer a sentence: a step's output no longer fits into the cache.
+log = logging.getLogger(__name__)
+
 BLOCK_BYTES = 4 << 20
 _READ_AT_ONCE = 1 << 22
 
@@ -99,6 +102,11 @@ def find_sources(
         located = locate(source)
         if isinstance(located, DatasetFolder):
             located = [located.path]
+        elif isinstance(located, list) and any(file.stat().st_size for file in located):
+            empty = [str(file) for file in located if not file.stat().st_size]
+            if empty:
+                log.warning("left out, as they are empty: %s", ", ".join(empty)[:1000])
+            located = [file for file in located if str(file) not in empty]
         for place in [located] if isinstance(located, HubDataset) else located:
             key = place if isinstance(place, HubDataset) else place.resolve()
             name = str(source) if isinstance(place, HubDataset) else with_urls(str(place))
