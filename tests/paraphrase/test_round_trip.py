@@ -166,6 +166,21 @@ def test_a_set_goes_there_and_back_with_its_labels(
     assert "whatever came out" in card
 
 
+def test_a_text_of_which_a_sentence_is_lost_has_no_rewrite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def some(_: Seq2Seq, texts: list[str], *__: Any, **___: Any) -> list[list[str]]:
+        return [[text] if len(text) < 20 and "unread" not in text else [] for text in texts]
+
+    monkeypatch.setattr(roundtrip, "decode", some)
+    rewriter = RoundTripRewriter(*both(), fake_scorer(lambda one, two: 30.0))
+    texts = ["A dog ran. unread.", f"A dog ran. A{' dog' * 100}.", "A dog ran."]
+    found = [one for (one,) in rewriter.rewrites(texts, RewriteSettings(round_trip=True), seed=0)]
+    assert [(one.text, one.problem) for one in found] == [
+        ("", "no rewrite found"), ("", "too long"), ("A dog ran.", None),
+    ]  # fmt: skip
+
+
 def test_a_pickled_round_trip_loads_the_models_of_its_names(tmp_path: Path) -> None:
     for name, seed in (("there", 1), ("back", 2)):
         save_model(tmp_path / name, writer(seed=seed))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tilth.errors import InputError
 from tilth.models import Seq2Seq, load_scorer, load_seq2seq
-from tilth.paraphrase.rewriter import EMPTY, TOO_LONG, Rewrite, sentences_of
-from tilth.paraphrase.search import BeamSearch, decode
+from tilth.paraphrase.rewriter import EMPTY, NOTHING, TOO_LONG, Rewrite, sentences_of
+from tilth.paraphrase.search import BeamSearch, decode, is_too_long
 from tilth.paraphrase.settings import SAMPLING
 from tilth.paraphrase.similarity import meaning as meanings_of
 from tilth.paraphrase.similarity import wording as wordings_of
@@ -138,10 +138,10 @@ class RoundTripRewriter:
         unique = list(dict.fromkeys(one for found in split for one in found))
         trips = round_trip(unique, self.seq2seq, self.backward, greedy=True)
         found = {one: trip[0].text if trip else "" for one, trip in zip(unique, trips, strict=True)}
-        made = [" ".join(found[one] for one in some) for some in split]
-        problems = [
-            EMPTY if not some else None if all(found[one] for one in some) else TOO_LONG
-            for some in split
+        problems = [self._problem(some, found) for some in split]
+        made = [
+            "" if problem else " ".join(found[one] for one in some)
+            for some, problem in zip(split, problems, strict=True)
         ]
         meanings = meanings_of(texts, made, self.scorer).tolist()
         wordings = wordings_of(texts, made).tolist()
@@ -156,6 +156,14 @@ class RoundTripRewriter:
                 made, texts, meanings, wordings, problems, strict=True
             )
         ]  # fmt: skip
+
+    def _problem(self, sentences: Sequence[str], found: Mapping[str, str]) -> str | None:
+        """Return why a text has no rewrite, or None."""
+        missing = [one for one in sentences if not found[one]]
+        if not missing:
+            return None if sentences else EMPTY
+        too_long = any(is_too_long(self.seq2seq, one) for one in missing)
+        return TOO_LONG if too_long else NOTHING
 
 
 def load_round_trip(
