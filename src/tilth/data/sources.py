@@ -272,7 +272,8 @@ def _map_parquet(files: Sequence[Path]) -> Dataset:
 def folder_configs(folder: Path) -> dict[str, dict[str, list[Path]]]:
     """Return config -> split -> Parquet files of a data set folder; empty if it is none.
 
-    Includes splits without rows, which the card's YAML head does not list.
+    Includes splits without rows and dropped rows of which there are none, which the card's YAML
+    head does not list.
     """
     found: dict[str, dict[str, list[Path]]] = {}
     for name, splits in card_configs(folder).items():
@@ -286,7 +287,7 @@ def folder_configs(folder: Path) -> dict[str, dict[str, list[Path]]]:
     listed = {name: set(splits) for name, splits in found.items()}
     for file in sorted(folder.glob("*/*.parquet")):
         name = "default" if file.parent.name == "data" else file.parent.name
-        if name not in listed and name != "default":
+        if name not in (*listed, "default", "dropped"):
             continue
         split = _SHARD.sub("", file.stem)
         if split not in listed.get(name, ()):
