@@ -8,7 +8,7 @@ import pytest
 from datasets import ClassLabel, Features, Value, get_dataset_config_names, load_dataset
 
 from tests.tiny.calls import python
-from tilth.data import DatasetWriter
+from tilth.data import DatasetWriter, load_folder
 from tilth.errors import InputError, TilthError
 
 
@@ -38,6 +38,7 @@ def test_a_split_or_config_without_rows_does_not_spoil_the_others(tmp_path: Path
     found = load_dataset(str(tmp_path / "set"))
     assert {split: len(rows) for split, rows in found.items()} == {"train": 1}
     assert get_dataset_config_names(str(tmp_path / "set")) == ["default"]  # each one loads
+    assert not len(load_folder(tmp_path / "set", config="dropped"))
 
 
 def test_a_column_that_comes_late_is_not_lost_in_silence(tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_a_kill_while_the_new_set_takes_its_place_loses_nothing(tmp_path: Path) 
     code = f"""
 import os, pathlib, signal
 import pyarrow as pa
-from tilth.data import DatasetWriter
+from tilth.data import DatasetWriter, load_folder
 rename, calls = pathlib.Path.rename, []
 def killed(self, target):
     calls.append(target)
