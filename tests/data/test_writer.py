@@ -147,7 +147,7 @@ def test_a_kill_while_the_new_set_takes_its_place_loses_nothing(tmp_path: Path) 
     code = f"""
 import os, pathlib, signal
 import pyarrow as pa
-from tilth.data import DatasetWriter, load_folder
+from tilth.data import DatasetWriter
 rename, calls = pathlib.Path.rename, []
 def killed(self, target):
     calls.append(target)
