@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict
 
-from tests.tiny import graded_pairs
-from tilth.encoders.graded_pairs import read_pairs
+from tests.tiny import graded_pairs, write_rows
+from tilth.encoders.graded_pairs import read_dev_pairs, read_pairs
 from tilth.errors import InputError
 from tilth.evaluate.sts_sets import StsSet
 from tilth.workflows.train_encoder import drop_shared
@@ -69,6 +69,19 @@ def test_given_splits_are_kept() -> None:
     assert (len(pairs.train), len(pairs.validation)) == (30, 6)
     with pytest.raises(InputError, match="no split 'train' among test"):
         read_pairs(DatasetDict(test=splits["train"]))
+
+
+def test_files_named_after_splits_are_splits(tmp_path: Path) -> None:
+    for seed, name in enumerate(("train", "dev", "test")):
+        write_rows(tmp_path / f"{name}.jsonl", graded_pairs(20 + seed, seed=seed))
+    pairs = read_pairs(tmp_path)
+    assert (len(pairs.train), len(pairs.validation)) == (20, 21)
+    assert (len(read_dev_pairs(tmp_path)), len(read_dev_pairs(tmp_path, "test"))) == (21, 22)
+    (tmp_path / "test.jsonl").unlink()
+    with pytest.raises(InputError, match="no split 'test': there are validation, train"):
+        read_dev_pairs(tmp_path, "test")
+    (tmp_path / "dev.jsonl").unlink()
+    assert len(read_dev_pairs(tmp_path, "test")) == 20
 
 
 def test_other_names_of_columns_and_other_columns() -> None:

@@ -361,7 +361,7 @@ def test_wrong_sources_are_refused(sources: Any, message: str) -> None:
 
 def test_a_wrong_dev_set_is_refused(base: str, tmp_path: Path) -> None:
     same = Dataset.from_dict({"text_a": ["x"] * 5, "text_b": ["y"] * 5, "label": [3.0] * 5})
-    for dev, message in ((same, "every label of the dev part is 3"), (pairs(5), "label")):
+    for dev, message in ((same, "every label of the validation part is 3"), (pairs(5), "label")):
         with pytest.raises(InputError, match=message):
             train_simcse(pairs(40), base, tmp_path, dev=dev, **QUICK)
     assert not (tmp_path / "run.json").exists()

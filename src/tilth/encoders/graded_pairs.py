@@ -103,17 +103,22 @@ def read_pairs(
 
 
 def read_dev_pairs(
-    source: str | Path | Dataset, *, highest: float | None = None, name: str = "dev"
+    source: str | Path | Dataset, split: str = _VALIDATION, *, highest: float | None = None
 ) -> Dataset:
     """Read graded pairs that choose a checkpoint; without `highest` labels are any numbers.
 
     Args:
-        name: of the set, for messages.
+        split: of a source that has several.
     """
-    rows = read_rows(str(source)) if isinstance(source, str | Path) else source
-    where = f"{source}: " if isinstance(source, str | Path) else ""
+    where, rows = "", source
+    if isinstance(rows, str | Path):
+        names = split_names(rows)
+        where, rows = (
+            f"{rows}: ",
+            read_rows(rows, split=split if names[1:] else (*names, _TRAIN)[0]),
+        )
     try:
-        return _kept(_checked(rows, name, highest))
+        return _kept(_checked(rows, split, highest))
     except InputError as error:
         raise InputError(f"{where}{error}") from error
 

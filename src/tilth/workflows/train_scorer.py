@@ -88,7 +88,7 @@ def train_scorer(
         check_disjoint("validation", options.dev, _pairs_of(held), *known)
         known.append(("validation", options.dev, _pairs_of(held)))
     if options.test is not None:
-        test = read_dev_pairs(options.test, highest=options.highest, name="test")
+        test = read_dev_pairs(options.test, "test", highest=options.highest)
         check_disjoint("test", options.test, _pairs_of(test), *known)
     settings = ClassifierTraining(
         options.base, training, seeds=options.seeds, device=device, overwrite=overwrite,

@@ -73,7 +73,7 @@ def read_similarity(sources: GrowSources) -> SimilarityTask:
     for name in ("train", "validation", "test"):
         place = getattr(sources, name)
         if place is not None:
-            found[name] = _read(place)
+            found[name] = _read(place, name)
             check_disjoint(name, place, found[name].texts, *(
                 (other, getattr(sources, other), found[other].texts)
                 for other in found if other != name
@@ -98,8 +98,8 @@ def read_similarity(sources: GrowSources) -> SimilarityTask:
     return task
 
 
-def _read(place: str) -> LabeledExamples:
-    pairs = read_dev_pairs(place, highest=HIGHEST)
+def _read(place: str, split: str) -> LabeledExamples:
+    pairs = read_dev_pairs(place, split, highest=HIGHEST)
     grades = np.array(pairs[LABEL][:], np.float64)  # (pairs,)
     if grades.max() > 1:
         grades /= HIGHEST
