@@ -108,7 +108,8 @@ def test_page_shows_what_it_promises(tmp_path: Path) -> None:
     page = page_of(write_run(tmp_path, results()))
     for said in (
         "Classifier trained on runs/x", "300 retrieved sentences", "labelled rows alone",
-        "2 that stand in the test set were left out", "+10.0", "95%: +2.0 to +18.0, p < 0.0001",
+        "2 that stand in the test or validation set were left out", "+10.0",
+        "95%: +2.0 to +18.0, p < 0.0001",
         "on test.jsonl, 80 rows; base tiny, teacher tiny", "Take care.", "A dog.", "A cat.",
         "Calibration error 0.230", "93.0%", "step 20 of seed 1", "seed 0", "50 epochs",
         "Rows of each right class by the answer: retrieved",

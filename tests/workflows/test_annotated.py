@@ -118,6 +118,50 @@ def test_classes_of_number_and_lists_and_tags() -> None:
         )
 
 
+def test_grades_of_whole_and_written_labels_keep_their_value() -> None:
+    judged = {
+        row_key("in 0", "out 0", None): Judged("grade", 4, False),
+        row_key("in 1", "out 1", None): Judged("grade", 5, False),
+    }
+    whole = [{**row, "label": int(row["label"])} for row in rows(3)]
+    found = apply_annotations(Dataset.from_list(whole), judged).dataset
+    assert found["label"][:] == [0.8, 1.0, 0.0]
+    assert found.features["label"] == Value("float64")
+    written = [{**row, "label": f"{row['label']:g}"} for row in rows(3)]
+    assert apply_annotations(Dataset.from_list(written), judged).dataset["label"][:] == [
+        "0.8", "1", "0",
+    ]  # fmt: skip
+    only = {row_key("in 1", "out 1", None): Judged("grade", 0, False)}
+    found = apply_annotations(Dataset.from_list(whole), only).dataset
+    assert (found["label"][:], found.features["label"]) == ([0, 0, 0], Value("int64"))
+
+
+def test_labels_are_as_their_column_is() -> None:
+    given = [{"text": "x", "label": True}, {"text": "y", "label": False}]
+    found = apply_annotations(
+        Dataset.from_list(given), {row_key(None, "x", None): Judged("class", "False", False)}
+    )
+    assert found.dataset["label"][:] == [False, False]
+    given = [{"text": "x", "label": None}, {"text": "y", "label": 1}]
+    found = apply_annotations(
+        Dataset.from_list(given), {row_key(None, "x", None): Judged("class", "2", False)}
+    )
+    assert found.dataset["label"][:] == [2, 1]
+
+
+def test_spans_count_tokens_whatever_is_in_them() -> None:
+    tokens = ["Il", "a", "10\u00a0000", "euros"]
+    item = SampleItem(row=0, key="", first=None, text=" ".join(tokens), label=None)
+    assert item.words == tokens
+    given = Dataset.from_list([{"tokens": tokens, "tags": ["O"] * 4}])
+    judged = {row_key(None, item.text, None): Judged("spans", [[2, 4, "SUM"]], False)}
+    found = apply_annotations(given, judged).dataset
+    assert found["tags"][:] == [["O", "O", "B-SUM", "I-SUM"]]
+    given = Dataset.from_list([{"tokens": ["Il", "a b"], "tags": ["O"] * 2}])
+    with pytest.raises(InputError, match=r"row 0 .* has tokens with spaces, 'Il a b'"):
+        apply_annotations(given, {row_key(None, "Il a b", None): Judged("spans", [], False)})
+
+
 def test_what_cannot_be_applied_is_said(source: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file or folder"):
         read_judged(tmp_path / "none")

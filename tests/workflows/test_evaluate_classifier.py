@@ -355,3 +355,14 @@ def test_rows_that_a_model_was_trained_on_are_counted(
     warn_of_training_rows(str(tmp_path / "run"), "test.jsonl", read_examples(test[1:]))
     warn_of_training_rows("starter-encoder", "test.jsonl", read_examples(test))
     assert not caplog.records
+
+    for name, one in (("train", "5"), ("dev", "6"), ("test", "7")):
+        write_rows(tmp_path / "set" / f"{name}.jsonl", [{"text": f"Row {one}.", "label": "a"}])
+    with Run.open(
+        tmp_path / "other", command="train classifier", settings={}, fingerprints={}, parts=1
+    ) as run:
+        run.resolve("sources", lambda: {"train": str(tmp_path / "set")})
+    known = read_examples([{"text": f"Row {n}.", "label": "a"} for n in "567"])
+    warn_of_training_rows(str(tmp_path / "other"), "test.jsonl", known)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("test.jsonl: 2 of 3 rows are in the train set of")

@@ -95,6 +95,18 @@ def task_of(count: int = 60) -> GrowTask:
     return GrowTask(rows.labels, None, rows, None, None, None)
 
 
+def test_labelled_rows_that_another_set_holds_are_left_out(tmp_path: Path) -> None:
+    rows = classed(60)
+    test = [{**row, "text": row["text"].upper() + " !"} for row in rows[:9]]
+    task = read_grow_task(
+        GrowSources(
+            str(write_rows(tmp_path / "train.jsonl", rows)),
+            test=str(write_rows(tmp_path / "test.jsonl", test)),
+        )
+    )
+    assert (len(task.rows), task.rows.texts[0]) == (51, (rows[9]["text"],))
+
+
 def test_folds_divide_the_rows_of_each_label_alike() -> None:
     task = task_of(45)
     folds = folds_of(task, 5, 2, seed=0)

@@ -486,6 +486,22 @@ def test_a_model_writes_as_much_as_a_sixth_of_the_budget_allows(
         assert plan.sources == ({} if dropped else {REWRITTEN: float(count)})
 
 
+def test_a_pair_is_the_same_either_way_round(tmp_path: Path) -> None:
+    pairs = graded_pairs(40)
+    swapped = {**pairs, "text_a": pairs["text_b"], "text_b": pairs["text_a"]}
+    more = graded_pairs(5, seed=3)
+    half = {name: [*values[:20], *more[name]] for name, values in swapped.items()}
+    test = str(write_rows(tmp_path / "test.jsonl", half))
+    train = {name: [*values, *swapped[name]] for name, values in pairs.items()}
+    file = str(write_rows(tmp_path / "train.jsonl", train))
+    task = read_similarity(GrowSources(file, test=test))
+    assert task.test is not None
+    assert (len(task.rows), len(task.test)) == (20, 25)
+    assert {frozenset(pair) for pair in task.rows.texts}.isdisjoint(
+        frozenset(pair) for pair in task.test.texts
+    )
+
+
 Change = Callable[[Path], dict[str, Any]]
 BAD: list[tuple[Change, str]] = [
     (lambda _: {"train": None}, "nothing can tell one encoder from another"),
@@ -493,6 +509,7 @@ BAD: list[tuple[Change, str]] = [
      "there is nothing to train on"),
     (lambda at: {"labels": str(at / "labels.yaml")}, "--labels belongs to the task class"),
     (lambda _: {"text": "a"}, "--text belongs to the task class"),
+    (lambda _: {"count": 7}, "--count belongs to the task class"),
     (lambda _: {"model": "starter", "raw": ()}, "--model writes about raw sentences"),
     (lambda at: {"train": rows_of(at, {"text": ["a"] * 12, "label": [0.1] * 12})},
      "the set holds single texts"),

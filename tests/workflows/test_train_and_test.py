@@ -11,7 +11,7 @@ from datasets import Dataset, Features, List, Value
 import tilth
 from tests.report.augmented_run import ROWS, write_run
 from tests.tiny import read_json, save_encoder, write_rows
-from tilth.classifiers.load import TaskSources
+from tilth.classifiers.load import TaskSources, read_task
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.errors import InputError, TilthError
 from tilth.report.retrieved import read_augmentation
@@ -381,6 +381,19 @@ def test_rows_of_a_file_in_its_test_set_are_said(made: Made, tmp_path: Path) -> 
     assert trained.results["notes"][0].startswith(
         "2 of the 11 test rows stand among the training rows too"
     )
+
+
+def test_a_test_set_that_the_split_of_a_folder_holds_is_refused(made: Made, tmp_path: Path) -> None:
+    held = ROWS["class"](12, seed=8)
+    write_rows(tmp_path / "set" / "train.jsonl", ROWS["class"](60, seed=2))
+    write_rows(tmp_path / "set" / "dev.jsonl", held)
+    test = str(write_rows(tmp_path / "test.jsonl", held))
+    message = "every text of the test set is in the validation set"
+    with pytest.raises(InputError, match=message):
+        train(made, tmp_path / "set", out=tmp_path / "out", test=test)
+    with pytest.raises(InputError, match=message):
+        read_task(TaskSources(str(tmp_path / "set"), test=test))
+    assert not (tmp_path / "out").exists()
 
 
 def test_run_begun_anew_has_no_old_gain(made: Made, tmp_path: Path) -> None:

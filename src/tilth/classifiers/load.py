@@ -158,7 +158,7 @@ def _training_sets(
         rows, extra = rows.hard(), None if extra is None else extra.hard()
     chosen = sources.validation
     if chosen is None:
-        chosen = _validation_split(sources.train)
+        chosen = validation_split(sources.train)
     if chosen is not None:
         validation = _load(sources, chosen, _VALIDATION, tags=tags).with_labels(known)
     elif extra is not None:
@@ -278,7 +278,7 @@ def _letters(label: str) -> str:
     return "".join(filter(str.isalpha, label))
 
 
-def _validation_split(source: Source) -> Source | None:
+def validation_split(source: Source) -> Source | None:
     """Return the validation split of a data set that has several."""
     from datasets import DatasetDict
 
@@ -351,7 +351,10 @@ def read_task(
         sources: `labelled` is not read.
         labels: those of a teacher, in its order; None: those of the training set.
     """
-    train, validation, test = sources.train, sources.validation, sources.test
+    train, test, held_out = sources.train, sources.test, sources.validation
+    if held_out is None:
+        held_out = validation_split(train)
+    validation = train if sources.validation is None else sources.validation
     loaded = _load(sources, train, _TRAIN)
     examples = loaded.examples
     if examples.kind == "pair":
@@ -361,16 +364,17 @@ def read_task(
         )
     assert examples.labels is not None
     rows, chosen = _training_sets(
-        replace(sources, labelled=None), loaded, tags=examples.labels.kind == "tags", seed=seed,
+        replace(sources, labelled=None, validation=held_out), loaded,
+        tags=examples.labels.kind == "tags", seed=seed,
         labels=None if labels is None else match_label_names(labels, examples.labels.classes),
     )  # fmt: skip
     tested, learnt = None, ("training", train, examples.texts)
     if test is not None:
         tested = _read_test(sources, test, rows)
         check_disjoint("test", test, tested.texts, learnt)
-        if validation is not None and chosen is not None:
+        if held_out is not None and chosen is not None:
             check_disjoint("test", test, tested.texts, ("validation", validation, chosen.texts))
-    if validation is not None and chosen is not None:
+    if held_out is not None and chosen is not None:
         check_disjoint("validation", validation, chosen.texts, learnt)
     if chosen is not None:
         held = set(chosen.texts)

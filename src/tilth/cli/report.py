@@ -24,13 +24,10 @@ def report(
 
     [dim]tilth report runs/pairs[/dim]
     """
-    from tilth.errors import InputError
     from tilth.report import command_of, write_report
     from tilth.report.run_reader import refuse_edited
 
     command = command_of(run)
-    if command != "generate" and encoder is not None:
-        raise InputError(f"{run}: --encoder counts for generate runs only: leave it out")
     with refuse_edited(run):
         page = write_report(run, encoder=encoder)
         if command == "generate":

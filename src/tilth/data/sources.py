@@ -130,6 +130,12 @@ def split_names(source: str | Path) -> list[str]:
     return list(splits_of(found)) if isinstance(found, list) else found.splits()
 
 
+def chosen_split(source: str | Path, split: str) -> str:
+    """Return which split of a source is read: the one asked for, if it has several, or its only."""
+    names = split_names(source)
+    return split if names[1:] else (*names, "train")[0]
+
+
 def splits_of(files: Sequence[Path]) -> dict[str, list[Path]]:
     """Return split -> files if all are named after splits, and after several; else nothing.
 

@@ -20,7 +20,7 @@ from tilth.data.examples import (
     read_labelled_table,
 )
 from tilth.data.hashing import random_keys
-from tilth.data.sources import fetched, folder_configs, split_names
+from tilth.data.sources import chosen_split, fetched, folder_configs, split_names
 from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model
 from tilth.errors import InputError
 from tilth.files import check_input
@@ -112,11 +112,7 @@ def read_dev_pairs(
     """
     where, rows = "", source
     if isinstance(rows, str | Path):
-        names = split_names(rows)
-        where, rows = (
-            f"{rows}: ",
-            read_rows(rows, split=split if names[1:] else (*names, _TRAIN)[0]),
-        )
+        where, rows = f"{rows}: ", read_rows(rows, split=chosen_split(rows, split))
     try:
         return _kept(_checked(rows, split, highest))
     except InputError as error:

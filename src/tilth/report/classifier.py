@@ -92,7 +92,7 @@ def _claim(settings: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         words += f" and {count_of(rows['labelled'], 'labelled row')}"
         words += f", {rows['times']} times each" * (rows["times"] > 1)
     if rows["left out"]:
-        words += f"; {rows['left out']:,} that stand in the test set were left out"
+        words += f"; {rows['left out']:,} that stand in the test or validation set were left out"
     return f"{words}."
 
 

@@ -94,7 +94,10 @@ def write_report(run_folder: str | Path, *, encoder: str | None = None) -> Path:
         "train tagger": write_classifier_report,
         "grow": write_grow_report,
     }
-    if (command := command_of(folder)) in others:
+    command = command_of(folder)
+    if command != "generate" and encoder is not None:
+        raise InputError(f"{folder}: --encoder counts for generate runs only: leave it out")
+    if command in others:
         return others[command](folder)
     if command != "generate":
         raise InputError(

@@ -207,7 +207,8 @@ def unsure_gains(results: Mapping[str, Any]) -> list[str]:
 def _remedy(name: str, results: Mapping[str, Any]) -> str:
     source, base = results["source"], results["base"]
     if name == TEACHER:
-        return f"take the teacher, {source}/teacher, or train with its base (--base)"
+        teacher = results.get("teacher", f"{source}/teacher")
+        return f"take the teacher, {teacher}, or train with its base (--base)"
     if name == ALONE:
         return (
             "take the labelled rows alone (baseline/model), or try tilth augment with --query "

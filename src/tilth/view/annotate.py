@@ -118,7 +118,7 @@ def annotate(site: Site, asked: Asked) -> HttpReply:
         person=person,
         place=place,
         item=item,
-        words=item.text.split() if item and sample.about.task == SPANS else [],
+        words=item.words if item and sample.about.task == SPANS else [],
         said=said[0] if said else None,
         done=done,
         shown=f"{time.time():.3f}",

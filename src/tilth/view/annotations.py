@@ -7,6 +7,7 @@ the run leave it alone. An answer is on the disk before it is confirmed; sent tw
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,6 +97,11 @@ class SampleItem:
     label: str | None
     reason: str | None = None
     made: Any = None
+
+    @property
+    def words(self) -> list[str]:
+        """What spans count: its tokens, or its words."""
+        return words_of(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +323,11 @@ class Annotations:
             db.execute("COMMIT")
 
 
+def words_of(text: str) -> list[str]:
+    """Return the tokens of a text between ASCII's white space: others are part of tokens."""
+    return re.findall(r"\S+", text, re.ASCII)
+
+
 def checked_value(about: SampleAbout, item: SampleItem, given: Mapping[str, str]) -> Any:
     """Return the answer of a form; None: skipped.
 
@@ -337,7 +348,7 @@ def checked_value(about: SampleAbout, item: SampleItem, given: Mapping[str, str]
     if about.task == SAME and value in (YES, NO):
         return value
     if about.task == SPANS:
-        return _checked_spans(value, about.labels, len(item.text.split()))
+        return _checked_spans(value, about.labels, len(item.words))
     raise InputError(f"{value[:60]!r} is no answer to the task {about.task!r}: choose one")
 
 

@@ -261,7 +261,7 @@ def _span_counts(items: Sequence[SampleItem], verdicts: Mapping[int, Any]) -> tu
 def _units(task: str, item: SampleItem, values: Sequence[Any]) -> list[list[Any]]:
     """Return what is compared among people: the row, or each of its words."""
     if task == SPANS:
-        words = len(item.text.split())
+        words = len(item.words)
         return [list(one) for one in zip(*(_tags(value, words) for value in values), strict=True)]
     return [[frozenset(value) if isinstance(value, list) else value for value in values]]
 

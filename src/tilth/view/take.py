@@ -135,7 +135,7 @@ def write_set(
 def _row(task: str, item: SampleItem, value: Any, kind: str) -> dict[str, Any]:
     """Return the texts and the label of a row as trainings read them."""
     if task == SPANS:
-        tokens = item.text.split()
+        tokens = item.words
         tags = ["O"] * len(tokens)
         for first, last, name in value:
             tags[first:last] = [f"B-{name}", *[f"I-{name}"] * (last - first - 1)]

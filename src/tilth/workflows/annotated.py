@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tilth.data.formats import as_number
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
 from tilth.files import check_input, suggestion
@@ -26,6 +27,7 @@ from tilth.view.annotations import (
     SPANS,
     YES,
     Annotations,
+    words_of,
 )
 from tilth.view.exchange import read_records
 from tilth.view.results import verdict
@@ -161,7 +163,7 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
     Raises:
         InputError: no annotated row is in the set, or a label does not fit its column.
     """
-    from datasets import Dataset, DatasetInfo
+    from datasets import Dataset, DatasetInfo, Features, Value
 
     from tilth.data.labels import class_names
 
@@ -174,6 +176,7 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
     counts: Counter[str] = Counter()
     reasons: list[str | None] = []
     scale = _scale(labels)
+    kind = table.schema.field(column).type if column else None
     for start in range(0, len(table), _ROWS):
         rows = canonical_table(table.slice(start, _ROWS), names).to_pylist()
         for place, row in enumerate(rows, start):
@@ -184,21 +187,31 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
             counts["annotated"] += found is not None
             if found is None or found.value is None or found.rejects or column is None:
                 continue
+            if found.task == SPANS and len(words_of(row["text"])) != len(labels[place]):
+                raise InputError(
+                    f"row {place} (rows count from 0) has tokens with spaces, {row['text']!r:.60}, "
+                    "by which spans cannot be counted: leave its annotation out"
+                )
             new = _label(found, labels[place], names, scale)
+            if found.value in (str(True), str(False)) and pa.types.is_boolean(kind):
+                new = found.value == str(True)
+            elif isinstance(new, str) and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+                new = _number(new)
             counts[CORRECTED] += new != labels[place]
             labels[place] = new
     if not counts["annotated"]:
         raise InputError("no annotated row is in the set: give the run that was annotated")
     if column:
-        kind = table.schema.field(column).type
+        field = table.schema.field(column)
+        if pa.types.is_integer(kind) and any(isinstance(one, float) for one in labels):
+            field, kind = field.with_type(pa.float64()), pa.float64()  # grades between the labels
+            features = Features({**features, column: Value("float64")})
         try:
             array = pa.array(labels, kind)
         except (pa.ArrowException, OverflowError) as error:
             raise InputError(f"a label that people gave does not fit the column {column} "
                              f"({kind}): {str(error)[:80]}") from error  # fmt: skip
-        table = table.set_column(
-            table.column_names.index(column), table.schema.field(column), array
-        )
+        table = table.set_column(table.column_names.index(column), field, array)
     why = pa.array(reasons, pa.string())
     kept, rejected = table.filter(why.is_null()), table.filter(why.is_valid())
     if names and pa.types.is_integer(rejected[column].type):  # by name, as curated rows
@@ -213,7 +226,8 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
 
 def _scale(labels: list[Any]) -> float:
     """Return what a grade is multiplied by."""
-    numbers = [one for one in labels if isinstance(one, int | float)]
+    found = (as_number(one) if isinstance(one, str) else one for one in labels)
+    numbers = [one for one in found if isinstance(one, int | float)]
     return 1 / GRADES if numbers and max(numbers) <= 1 else 1.0
 
 
@@ -224,6 +238,7 @@ def _label(found: Judged, old: Any, names: list[str], scale: float) -> Any:
         return old
     if found.task == GRADE:
         value = value * scale
+        value = int(value) if float(value).is_integer() else value
         return f"{value:g}" if isinstance(old, str) else value
     if found.task == SPANS:
         tags = ["O"] * len(old)
@@ -232,12 +247,14 @@ def _label(found: Judged, old: Any, names: list[str], scale: float) -> Any:
         return [_named(tag, names) for tag in tags]
     if found.task == CLASSES:
         return [_named(one, names) for one in value]
-    if isinstance(old, int | float) and not isinstance(old, bool) and not names:
-        try:
-            return type(old)(value)
-        except ValueError:
-            raise InputError(f"the label {value!r} that people gave is no number") from None
     return _named(value, names)
+
+
+def _number(label: str) -> int | float:
+    number = as_number(label)
+    if number is None:
+        raise InputError(f"the label {label!r} that people gave is no number")
+    return int(number) if number.is_integer() else number
 
 
 def _named(name: str, names: list[str]) -> Any:

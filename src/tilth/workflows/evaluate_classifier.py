@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tilth.data.examples import Examples, Source, read_examples
 from tilth.data.hashing import hash_of
+from tilth.data.sources import chosen_split, split_names
 from tilth.errors import TilthError
 from tilth.evaluate import classify, tag
 from tilth.evaluate.expected_labels import check_kind, names_in, read_gold
@@ -139,7 +140,13 @@ def warn_of_training_rows(name: str, data: str, examples: Examples) -> None:
         sources = {"training": str(folder)} if (folder / "dataset").is_dir() else {}
     for kind, source in sources.items():
         try:
-            known = set(read_examples(str(source), need_label=False).texts)
+            splits = {chosen_split(source, "validation" if kind == "validation" else "train")}
+            if kind == "train":  # its validation split chose the weights
+                splits |= {"validation"} & set(split_names(source))
+            known = {
+                texts for split in splits
+                for texts in read_examples(str(source), need_label=False, split=split).texts
+            }  # fmt: skip
         except TilthError:  # it is gone, or its columns had to be named
             continue
         if shared := sum(map(known.__contains__, examples.texts)):

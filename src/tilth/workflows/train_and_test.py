@@ -17,6 +17,7 @@ from tilth.classifiers.load import (
     check_disjoint,
     read_training_sets,
     repeat_count,
+    validation_split,
 )
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.classifiers.train import train_first, train_on_sources
@@ -26,7 +27,7 @@ from tilth.data.split import written_by_model
 from tilth.errors import InputError
 from tilth.metrics.scores import positive
 from tilth.metrics.significance import RESAMPLES, check_resamples
-from tilth.models.classifier import load_classifier
+from tilth.models.classifier import Classifier, load_classifier
 from tilth.report.augment import write_augment_report
 from tilth.report.classifier import training_results, write_classifier_report
 from tilth.report.run_reader import refuse_edited
@@ -179,7 +180,8 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
     columns: dict[str, Any] = {"text": sources.text, "label": sources.label}
     notes, learnt = [], []
     trained_on: list[NamedTexts] = []
-    if validation is not None or test is not None:  # else there is nothing to compare them with
+    held_out = validation_split(source) if validation is None else validation
+    if held_out is not None or test is not None:  # else there is nothing to compare them with
         read = [one for one in (source, sources.labelled) if one is not None]
         learnt = [read_examples(one, **columns) for one in read]
         trained_on = [
@@ -187,10 +189,11 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
         ]
         if job.first is not None:
             trained_on.append(("first", job.first, read_examples(job.first).texts))
-    if validation is not None:
-        chosen = read_examples(validation, split="validation", **columns)
-        check_disjoint("validation", validation, chosen.texts, *trained_on)
-        trained_on.append(("validation", validation, chosen.texts))
+    if held_out is not None:
+        where = source if validation is None else validation
+        chosen = read_examples(held_out, split="validation", **columns)
+        check_disjoint("validation", where, chosen.texts, *trained_on)
+        trained_on.append(("validation", where, chosen.texts))
     if test is not None:
         examples = read_examples(test, split="test", **columns)
         check_disjoint("test", test, examples.texts, *trained_on)
@@ -243,6 +246,7 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
         known = map(normalize_text, texts_of(run.labelled, run.text))
         notes += _shared_note(shared(examples, known), len(examples), "labelled rows")
         run = run.without(examples.sentences)
+    teacher = _teacher_of(run, settings.device)
     sets, times = sources_of(run, chosen, settings.loss), 0
     if job.with_labelled:
         times = repeat_count(settings.labelled_share or 0.0, len(run.rows), len(run.labelled))
@@ -264,7 +268,6 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
         )  # fmt: skip
         systems.append(System(ALONE, alone, settings.base))
     truth = labeled_examples(read_examples(run.truth, text=run.text, label=run.label), run.labels)
-    teacher = load_classifier(run.teacher, device=settings.device)
     systems.append(System(TEACHER, teacher, str(run.settings["teacher"])))
     tested = None
     if data is not None:
@@ -274,7 +277,8 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
         tested |= job.compare(systems, truth, chosen, text=run.text, label=run.label, split="train")
         notes += job.flatters(len(chosen))
     about = {
-        "source": folder, "start": run.start, "base": settings.base, "loss": settings.loss,
+        "source": folder, "teacher": run.teacher, "start": run.start, "base": settings.base,
+        "loss": settings.loss,
         "with_labelled": job.with_labelled, "baseline": longer,
         "rows": {
             "retrieved": len(run.rows), "left out": retrieved - len(run.rows),
@@ -286,6 +290,16 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
     with refuse_edited(run.folder):
         write_augment_report(run.folder)
     return trained
+
+
+def _teacher_of(run: AugmentedSets, device: str) -> Classifier:
+    try:
+        return load_classifier(run.teacher, device=device)
+    except InputError as error:
+        raise InputError(
+            f"{run.folder}: its teacher, which the new model is compared with, cannot be loaded: "
+            f"{error}"
+        ) from error
 
 
 def _alone(settings: Finetuning, retrieved: int, labelled: int) -> dict[str, Any]:

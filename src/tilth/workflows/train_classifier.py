@@ -151,6 +151,8 @@ def _train(
             raise InputError(
                 "labelled is for other sets: a run of tilth augment has its labelled rows"
             )
+        if labels is not None:
+            raise InputError("labels are for other sets: a run of tilth augment has its own")
         run, chosen, _ = with_validation(open_augmented(str(sources.train)), sources)
         if settings.labelled_share is None:
             settings = replace(settings, labelled_share=LABELLED_SHARE)

@@ -201,7 +201,8 @@ class Growing(ABC):
     def complete(self, bootstrap: int, *, quiet: bool) -> dict[str, Any]:
         """Search, keep the best, and measure it; or read what a finished run has found."""
         found = read_results(self.run.path)
-        if found is not None and found["ended"] and found["budget"] == self.settings.seconds:
+        asked = {"budget": self.settings.seconds, "bootstrap": bootstrap}
+        if found is not None and found["ended"] and asked == {one: found.get(one) for one in asked}:
             write_grow_report(self.run.path)
             return found
         self.search.quiet, self.search.spent_before = quiet, self.spent()
@@ -219,7 +220,7 @@ class Growing(ABC):
         results = self._results(ended)
         self._finish(results, bootstrap)
         card_shares(self.run, results["shares"])
-        results["spent"] = self.search.spent
+        results |= {"spent": self.search.spent, "bootstrap": bootstrap}
         self._write(results)
         return results
 

@@ -117,8 +117,16 @@ def check_growth(sources: GrowSources, settings: Growth, out: Path) -> None:
     files = (sources.train, sources.labels, sources.validation, sources.test)
     refuse_inside(out, *files, *sources.raw, named=[settings.base, settings.model])
     is_similarity = settings.task == SIMILARITY
-    if settings.model is None and (settings.candidates > 1 or settings.system):
-        raise InputError("--candidates and --system are of a language model: name it with --model")
+    usual = Growth()
+    given = [
+        name for name in ("count", "candidates", "system", "any_task")
+        if getattr(settings, name) != getattr(usual, name)
+    ]  # fmt: skip
+    if is_similarity and "count" in given:
+        raise InputError(f"--count belongs to the task {CLASSIFICATION}: leave it out")
+    if settings.model is None and given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(f"{names} are of a language model: name it with --model")
     if settings.base is not None:
         check_name(settings.base, ENCODER if is_similarity else CLASSIFIER)
     if is_similarity:

@@ -74,13 +74,14 @@ def read_similarity(sources: GrowSources) -> SimilarityTask:
         place = getattr(sources, name)
         if place is not None:
             found[name] = _read(place, name)
-            check_disjoint(name, place, found[name].texts, *(
-                (other, getattr(sources, other), found[other].texts)
+            check_disjoint(name, place, _either_way(found[name].texts), *(
+                (other, getattr(sources, other), _either_way(found[other].texts))
                 for other in found if other != name
             ), left_out_of="train")  # fmt: skip
     rows = found.get("train", LabeledExamples("class", [LABEL], [], None, _targets([])))
-    held = {pair for name in ("validation", "test") if name in found for pair in found[name].texts}
-    kept = [row for row, pair in enumerate(rows.texts) if pair not in held]
+    others = (found[name].texts for name in ("validation", "test") if name in found)
+    held = {pair for texts in others for pair in _either_way(texts)}
+    kept = [row for row, pair in enumerate(_either_way(rows.texts)) if pair not in held]
     rows = rows.select(np.array(kept, np.int64))
     task = SimilarityTask(rows, found.get("validation"), found.get("test"))
     choosing = rows if task.validation is None else task.validation
@@ -105,10 +106,15 @@ def _read(place: str, split: str) -> LabeledExamples:
         grades /= HIGHEST
     texts: list[tuple[str, ...]] = [*zip(pairs[TEXT_A][:], pairs[TEXT_B][:], strict=True)]
     first: dict[tuple[str, ...], int] = {}
-    for row, pair in enumerate(texts):
+    for row, pair in enumerate(_either_way(texts)):
         first.setdefault(pair, row)
     found = LabeledExamples("class", [LABEL], texts, None, _targets(grades))
     return found.select(np.array([*first.values()], np.int64))
+
+
+def _either_way(texts: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return pairs in the order of their texts: a cosine is the same either way round."""
+    return [tuple(sorted(pair)) for pair in texts]
 
 
 def _targets(grades: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float32]:

@@ -21,6 +21,7 @@ from tilth.bank.settings import BankSettings
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.load import TaskSources, check_disjoint
 from tilth.data.hashing import random_keys, text_hashes
+from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
 from tilth.generation.label_fit import describe_labels
 from tilth.generation.task import Task, load_task
@@ -210,9 +211,9 @@ def _none(labels: list[str]) -> LabeledExamples:
 def _without(
     examples: Examples, rows: LabeledExamples, others: Sequence[LabeledExamples]
 ) -> tuple[Examples, LabeledExamples]:
-    """Leave out the labelled rows whose texts stand in another set."""
-    held = {text for one in others for text in one.texts}
-    kept = [row for row, text in enumerate(rows.texts) if text not in held]
+    """Leave out the labelled rows of another set's texts; case and punctuation do not count."""
+    held = {normalize_text(text) for one in others for (text,) in one.texts}
+    kept = [row for row, (text,) in enumerate(rows.texts) if normalize_text(text) not in held]
     if len(kept) == len(rows):
         return examples, rows
     return examples.select(kept), rows.select(np.array(kept, np.int64))
