@@ -116,6 +116,16 @@ def test_a_missing_file_and_a_wrong_column(tmp_path: Path) -> None:
             blocks(tmp_path / name)
 
 
+def test_the_split_that_is_asked_for_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("train.txt", "test.txt"):
+        (tmp_path / name).write_text(f"{name}\n")
+    assert [block.data for block in blocks(tmp_path)] == [b"train.txt\n"]
+    assert [block.data for block in blocks(tmp_path, split="test")] == [b"test.txt\n"]
+    assert "of its splits test, train, train is read (--split)" in caplog.text
+
+
 def test_empty_files_of_a_folder_are_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

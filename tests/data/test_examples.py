@@ -160,6 +160,10 @@ def test_data_frames_are_read_and_other_types_refused() -> None:
     examples = read_examples(pd.DataFrame(rows, index=[7, 8]))
     assert examples.texts == [("x",), ("y",)]
     assert len(curate(rows, validation=0)["train"]) == 2
+    with pytest.raises(InputError, match=r"row 0 .*: 'x' is no row: give dicts"):
+        read_examples(pd.Series(["x", "y"]).tolist())
+    with pytest.raises(InputError, match="the rows are of type Series: give a data set"):
+        read_examples(pd.Series(["x", "y"]))
     with pytest.raises(InputError, match="the rows are of type generator: give a data set"):
         read_examples(row for row in rows)  # type: ignore[arg-type]
 

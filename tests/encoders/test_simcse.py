@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import ClassLabel, Dataset
+from datasets import ClassLabel, Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
@@ -357,6 +357,13 @@ def test_several_sources_join(tmp_path: Path) -> None:
 def test_wrong_sources_are_refused(sources: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_contrastive(sources)
+
+
+def test_rows_and_frames_are_read_as_data_sets_are() -> None:
+    given = Dataset.from_dict({"text_a": ["a", "c"], "text_b": ["b", "d"]})
+    expected = read_contrastive(given)[:]
+    for other in (given.to_list(), given.to_pandas(), DatasetDict(train=given), [given]):
+        assert read_contrastive(other)[:] == expected
 
 
 def test_a_wrong_dev_set_is_refused(base: str, tmp_path: Path) -> None:

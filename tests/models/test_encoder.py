@@ -67,6 +67,7 @@ def test_the_saved_pooling_is_read_in_either_format(
     (file,) = (tmp_path / "saved").glob("*_Pooling/config.json")
     file.write_text(json.dumps({"word_embedding_dimension": 32, **saved}))
     assert saved_pooling(str(tmp_path / "saved")) == expected
+    assert saved_pooling("starter-small") is None  # a starter that is no sentence encoder
     assert saved_pooling(str(plain)) is None
 
 

@@ -194,7 +194,7 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
         return source[split], ""
     if isinstance(source, str | Path):
         return read_rows(source, split=split), f"{source}: "
-    if hasattr(source, "iloc"):
+    if hasattr(source, "iloc") and hasattr(source, "columns"):
         return Dataset.from_pandas(source, preserve_index=False), ""
     if not isinstance(source, Sequence):
         raise InputError(

@@ -130,10 +130,10 @@ def split_names(source: str | Path) -> list[str]:
     return list(splits_of(found)) if isinstance(found, list) else found.splits()
 
 
-def chosen_split(source: str | Path, split: str) -> str:
-    """Return which split of a source is read: the one asked for, if it has several, or its only."""
-    names = split_names(source)
-    return split if names[1:] else (*names, "train")[0]
+def chosen_split(source: Any, split: str) -> str:
+    """Return which split of a place is read: the one asked for, if it has several, or its only."""
+    names = split_names(source) if isinstance(source, str | Path) else []
+    return names[0] if len(names) == 1 else split
 
 
 def splits_of(files: Sequence[Path]) -> dict[str, list[Path]]:

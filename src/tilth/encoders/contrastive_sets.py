@@ -6,13 +6,13 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import cycle
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tilth.data.examples import Source
 from tilth.data.labels import is_text
 from tilth.data.normalize import exact_keys
 from tilth.encoders.graded_pairs import NEGATIVE, TEXT_A, TEXT_B
@@ -30,9 +30,7 @@ _TEXT, _ORIGINAL = ("text", "sentence"), "original"  # of `tilth paraphrase`: th
 _FEWEST = 2  # rows of a batch
 
 
-def read_contrastive(
-    sources: str | Path | Dataset | Sequence[str | Path | Dataset], variant: str | None = None
-) -> Dataset:
+def read_contrastive(sources: Source | Sequence[Source], variant: str | None = None) -> Dataset:
     """Read rows for contrastive training; repeated rows and those without a text are left out.
 
     Args:

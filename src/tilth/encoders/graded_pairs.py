@@ -103,16 +103,14 @@ def read_pairs(
 
 
 def read_dev_pairs(
-    source: str | Path | Dataset, split: str = _VALIDATION, *, highest: float | None = None
+    source: Source, split: str = _VALIDATION, *, highest: float | None = None
 ) -> Dataset:
     """Read graded pairs that choose a checkpoint; without `highest` labels are any numbers.
 
     Args:
         split: of a source that has several.
     """
-    where, rows = "", source
-    if isinstance(rows, str | Path):
-        where, rows = f"{rows}: ", read_rows(rows, split=chosen_split(rows, split))
+    rows, where = open_rows(source, chosen_split(source, split))
     try:
         return _kept(_checked(rows, split, highest))
     except InputError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data import read_rows
+from tilth.data.examples import Source, open_rows
 from tilth.data.hashing import random_keys
 from tilth.data.labels import is_list, is_text
 from tilth.data.normalize import exact_keys
@@ -21,7 +21,7 @@ from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, Trainin
 from tilth.errors import InputError
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _SHARE, _MOST_HELD_OUT, _FEWEST = 0.1, 1_000, 20
 
 
 def read_parallel(
-    sources: str | Path | Dataset | Sequence[str | Path | Dataset],
+    sources: Source | Sequence[Source],
     *,
     pivot: str | None = None,
     min_score: float | None = None,
@@ -83,28 +83,21 @@ def read_parallel(
     return _held_out(_cleaned(whole), seed)
 
 
-def _each(
-    sources: str | Path | Dataset | Sequence[str | Path | Dataset],
-) -> Iterator[str | Path | Dataset]:
-    from datasets import Dataset
-
+def _each(sources: Source | Sequence[Source]) -> Iterator[Source]:
     if isinstance(sources, str) and not Path(sources).exists():
         yield from filter(None, (name.strip() for name in sources.split(",")))
-    elif isinstance(sources, str | Path | Dataset):
-        yield sources
-    else:
+    elif isinstance(sources, list | tuple) and not isinstance((*sources, None)[0], Mapping):
         for source in sources:
             yield from _each(source)
+    else:
+        yield sources
 
 
-def open_sources(
-    sources: str | Path | Dataset | Sequence[str | Path | Dataset],
-) -> Iterator[tuple[str, pa.Table]]:
+def open_sources(sources: Source | Sequence[Source]) -> Iterator[tuple[str, pa.Table]]:
     """Yield each source's name, for messages, and its rows."""
     for source in _each(sources):
-        where, rows = "the data set", source
-        if isinstance(rows, str | Path):
-            where, rows = str(rows), read_rows(rows)
+        where = str(source) if isinstance(source, str | Path) else "the data set"
+        rows, _ = open_rows(source, "train")
         yield where, rows.with_format("arrow")[:].flatten()
 
 

@@ -15,6 +15,7 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 from torch import Tensor
 
+from tilth.data.examples import Source
 from tilth.encoders.bi_encoder import METRIC, CorrelationEvaluator
 from tilth.encoders.contrastive_sets import read_contrastive
 from tilth.encoders.forward import embed_by_length
@@ -25,18 +26,17 @@ from tilth.limits import settings_of
 from tilth.models.encoder import load_encoder
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
 _INITIAL = 0.02  # standard deviation of the projection's weights, as of BERT's
 
 
 def train_simcse(
-    sources: str | Path | Dataset | Sequence[str | Path | Dataset],
+    sources: Source | Sequence[Source],
     base: str = "starter-mlm",
     out: str | Path | None = None,
     *,
-    dev: str | Path | Dataset | None = None,
+    dev: Source | None = None,
     device: str = "auto",
     overwrite: bool = False,
     quiet: bool = False,
@@ -89,7 +89,7 @@ def train_simcse(
     return job.train(job.load_base(device), parts, out, overwrite=overwrite, quiet=quiet)
 
 
-def score_untrained(dev: str | Path | Dataset, base: str, device: str) -> dict[str, float]:
+def score_untrained(dev: Source, base: str, device: str) -> dict[str, float]:
     """Return Spearman's correlation x 100 of a base and of the shipped encoder on graded pairs."""
     measure = CorrelationEvaluator(read_dev_pairs(dev), bfloat16=False)
     names = dict.fromkeys((base, "starter-encoder"))

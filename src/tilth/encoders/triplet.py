@@ -13,6 +13,7 @@ from sentence_transformers.base.modules.dense import Dense
 from torch import Tensor
 from torch.nn.functional import normalize, relu
 
+from tilth.data.examples import Source
 from tilth.encoders.forward import embed_by_length
 from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, TrainingPairs
 from tilth.encoders.parallel_pairs import read_parallel
@@ -28,7 +29,7 @@ METRIC = "reciprocal_rank"
 
 
 def train_triplet(
-    pairs: str | Path | Dataset | Sequence[str | Path | Dataset] | TrainingPairs,
+    pairs: Source | Sequence[Source] | TrainingPairs,
     base: str = "starter-encoder",
     out: str | Path | None = None,
     *,

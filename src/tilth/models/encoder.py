@@ -156,6 +156,8 @@ def _checked_modules(files: ModelFiles) -> list[dict[str, str]]:
 
 def saved_pooling(name: str) -> str | None:
     """Return the pooling that a model is saved with; None if it is saved as no sentence encoder."""
+    if name in names.CLASSIFIER.starters and name not in names.ENCODER.starters:
+        return None
     files = _open(name)
     with files.reading():
         return pooling_of(files)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tilth.data.formats import decode_line, ending_of, read_chunks
 from tilth.data.readers import texts_of_dataset, texts_of_file
-from tilth.data.sources import DatasetFolder, HubDataset, locate
+from tilth.data.sources import DatasetFolder, HubDataset, locate_split, split_names
 from tilth.errors import InputError
 from tilth.urls import with_urls
 
@@ -99,7 +99,11 @@ def find_sources(
         sources = [sources]
     found: dict[Path | HubDataset, RawSource] = {}
     for source in sources:
-        located = locate(source)
+        located = locate_split(source, split)
+        if isinstance(located, list) and len(names := split_names(source)) > 1:
+            log.warning(
+                "%s: of its splits %s, %s is read (--split)", source, ", ".join(names), split
+            )
         if isinstance(located, DatasetFolder):
             located = [located.path]
         elif isinstance(located, list) and any(file.stat().st_size for file in located):

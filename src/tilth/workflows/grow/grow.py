@@ -30,7 +30,7 @@ from tilth.runs import Progress
 from tilth.storage import as_path
 from tilth.workflows import baselines
 from tilth.workflows.evaluate_classifier import System, compare_systems
-from tilth.workflows.grow.arms import Arm, Bases, Trainer, arms_of, headed
+from tilth.workflows.grow.arms import Arm, Bases, Trainer, arms_of, encoders_of, headed
 from tilth.workflows.grow.grow_encoder import (
     GrowingEncoder,
     plan_encoder,
@@ -302,8 +302,11 @@ class _GrowingClassifier(Growing):
     def _compared(self) -> list[Arm]:
         """The simple ways whose training is not longer than the budget, the reference first."""
         search = self.search
-        simple = [arm for arm in self.arms if arm.is_simple]
-        short = [arm for arm in simple if search.cost(arm) <= self.settings.seconds]
+        simple = {arm.name: arm for arm in self.arms if arm.is_simple}
+        dear = {name for name, arm in simple.items() if search.cost(arm) > self.settings.seconds}
+        short = [
+            arm for name, arm in simple.items() if dear.isdisjoint({name, *encoders_of(name)})
+        ]  # fmt: skip
         return sorted(short, key=lambda arm: arm != search.reference)
 
     def _about(self, best: Arm) -> dict[str, Any]:
