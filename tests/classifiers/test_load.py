@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 from tests.selftrain.labelled import classed, several, tagged
 from tests.tiny import write_rows
@@ -150,6 +150,20 @@ def test_probabilities_of_several_sets_are_read_by_label(kind: str) -> None:
             TaskSources(soft(names, rows[:40]), soft([*names, "other"], rows[40:])),
             tags=kind == "tags",
         )
+
+
+def test_probabilities_of_a_validation_set_have_names() -> None:
+    names = Features(text=Value("string"), label=ClassLabel(names=["a", "b"]),
+                     probabilities=List(Value("float32")))  # fmt: skip
+    sure = [[0.9, 0.1], [0.1, 0.9]]
+    rows = [{"text": f"t{n}", "label": n % 2, "probabilities": sure[n % 2]} for n in range(20)]
+    train = Dataset.from_list(rows, names)
+    held = [{"text": "new", "label": "a", "probabilities": [0.9, 0.1]}]
+    with pytest.raises(InputError, match="the labels of the probabilities are not named"):
+        read_training_sets(TaskSources(train, held), tags=False)
+    found = read_training_sets(TaskSources(train, held), tags=False, labels=["a", "b"])[1]
+    assert found is not None
+    assert found.targets.tolist() == [pytest.approx([0.9, 0.1])]  # type: ignore[union-attr]
 
 
 def test_the_validation_split_of_a_folder_is_taken(tmp_path: Path) -> None:

@@ -162,6 +162,8 @@ def test_data_frames_are_read_and_other_types_refused() -> None:
     assert len(curate(rows, validation=0)["train"]) == 2
     with pytest.raises(InputError, match=r"row 0 .*: 'x' is no row: give dicts"):
         read_examples(pd.Series(["x", "y"]).tolist())
+    with pytest.raises(InputError, match=r"the data frame cannot be read \(.*\): give columns"):
+        read_examples(pd.DataFrame({"text": ["a", "b"], "label": ["x", 1]}))
     with pytest.raises(InputError, match="the rows are of type Series: give a data set"):
         read_examples(pd.Series(["x", "y"]))
     with pytest.raises(InputError, match="the rows are of type generator: give a data set"):

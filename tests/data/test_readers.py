@@ -243,14 +243,23 @@ def test_files_named_after_splits_are_splits(
     ):  # fmt: skip
         assert read_rows(tmp_path, split=split)["text"][:] == [name]
         assert read_texts(tmp_path, split=split)["text"][:] == [name]
+        caplog.clear()
         assert Path(row_location(tmp_path, 0, split).rpartition(":")[0]).name == Path(name).name
     assert split_names(tmp_path) == ["validation", "test", "train"]
     with pytest.raises(InputError, match="no split 'other': there are validation, test, train"):
         read_rows(tmp_path, split="other")
-    assert not caplog.records
+    assert not caplog.records  # of rows nothing is said
     put(tmp_path / "notes.jsonl", '{"text": "more"}')  # belongs to none of them
     assert len(read_rows(tmp_path)) == 4
     assert "notes.jsonl: named after no split, so that all files are read" in caplog.text
+    for name in ("crash-test.txt", "train-timetable.txt"):  # raw text of any names
+        put(tmp_path / "raw" / name, "x\n")
+    assert len(read_texts(tmp_path / "raw")) == 2
+    for name in ("train.txt", "test.txt.gz"):
+        put(tmp_path / "txt" / name, f"{name}\n")
+    caplog.clear()
+    assert read_texts(tmp_path / "txt", split="test")["text"][:] == ["test.txt.gz"]
+    assert "of its splits test, train, test is read" in caplog.text
     put(tmp_path / "one" / "test.jsonl", '{"text": "a"}')
     assert read_rows(tmp_path / "one")["text"][:] == ["a"]
 

@@ -158,7 +158,7 @@ def test_spans_count_tokens_whatever_is_in_them() -> None:
     found = apply_annotations(given, judged).dataset
     assert found["tags"][:] == [["O", "O", "B-SUM", "I-SUM"]]
     given = Dataset.from_list([{"tokens": ["Il", "a b"], "tags": ["O"] * 2}])
-    with pytest.raises(InputError, match=r"row 0 .* has tokens with spaces, 'Il a b'"):
+    with pytest.raises(InputError, match=r"row 0 .*, 'Il a b', has no tags, or tokens with spaces"):
         apply_annotations(given, {row_key(None, "Il a b", None): Judged("spans", [], False)})
 
 

@@ -99,6 +99,14 @@ class _LoadedSet:
             ).in_order(labels)
         return replace(rows, origins=self.origins, written=self.written)
 
+    def check_named(self) -> None:
+        """Refuse probabilities without the names of their labels."""
+        if self.probabilities is not None and self.names is None:
+            raise InputError(
+                f"{self.where(0)}: the labels of the {PROBABILITIES} are not named: make "
+                f"{self.examples.label_column} a ClassLabel that names them in their order"
+            )
+
     def _names(self, labels: Sequence[str]) -> list[str]:
         """Return the labels of a model in the order of the probabilities."""
         if self.names is None:
@@ -127,8 +135,8 @@ def read_training_sets(
         sources: all but `test` are read.
         tags: whether tokens have tags; else texts have classes.
         hard: whether only the likeliest label of probabilities counts.
-        labels: in the order of probabilities. None: those that occur, or those that the label
-            column of a set with probabilities names.
+        labels: in the order of probabilities without names. None: those that occur, or those that
+            the label column of a set with probabilities names.
         labelled_share: as of `tilth.train_classifier`.
     """
     PART_SHARE.check("labelled_share", labelled_share)
@@ -151,6 +159,10 @@ def _training_sets(
     more = None
     if sources.labelled is not None:
         more = _load(sources, sources.labelled, _TRAIN, tags=tags)
+    if labels is None:
+        for one in (first, more):
+            if one is not None:
+                one.check_named()
     known = _shared_labels([first, *([more] if more else [])], labels)
     rows = _distinct(first.with_labels(known), sources.train)
     extra = None if more is None else _distinct(more.with_labels(known), sources.labelled)
@@ -160,7 +172,10 @@ def _training_sets(
     if chosen is None:
         chosen = validation_split(sources.train)
     if chosen is not None:
-        validation = _load(sources, chosen, _VALIDATION, tags=tags).with_labels(known)
+        held_out = _load(sources, chosen, _VALIDATION, tags=tags)
+        if labels is None:
+            held_out.check_named()
+        validation = held_out.with_labels(known)
     elif extra is not None:
         extra, validation = train_validation_split(extra, seed)
         rows = rows.select(_apart(rows, validation))
@@ -236,12 +251,7 @@ def _shared_labels(sets: list[_LoadedSet], given: Sequence[str] | None) -> list[
     if given is not None:
         return [str(label) for label in given]
     soft = next((one for one in sets if one.probabilities is not None), None)
-    if soft is not None:
-        if soft.names is None:
-            raise InputError(
-                f"{soft.where(0)}: the labels of the {PROBABILITIES} are not named: make "
-                f"{soft.examples.label_column} a ClassLabel that names them in their order"
-            )
+    if soft is not None and soft.names is not None:
         return soft.names
     found = [one.examples.labels for one in sets if one.examples.labels is not None]
     return list(dict.fromkeys(name for labels in found for name in model_labels(labels)))

@@ -195,7 +195,12 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
     if isinstance(source, str | Path):
         return read_rows(source, split=split), f"{source}: "
     if hasattr(source, "iloc") and hasattr(source, "columns"):
-        return Dataset.from_pandas(source, preserve_index=False), ""
+        try:
+            return Dataset.from_pandas(source, preserve_index=False), ""
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            said = str(error).splitlines()[0]
+            raise InputError(f"the data frame cannot be read ({said:.200}): give columns of one "
+                             "type each") from error  # fmt: skip
     if not isinstance(source, Sequence):
         raise InputError(
             f"the rows are of type {type(source).__name__}: give a data set, a list of dicts, a "

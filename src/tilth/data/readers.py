@@ -146,7 +146,7 @@ def texts_of_file(path: Path, column: str | None) -> Iterator[tuple[int, str]]:
 
 def _texts(source: str | Path, column: str | None, split: str) -> Iterator[tuple[str, str]]:
     """Yield (origin, text)."""
-    found = locate_split(source, split)
+    found = locate_split(source, split, tell=True)
     if not isinstance(found, list):
         for number, text in texts_of_dataset(str(source), found.load(split), column):
             yield f"{source}:{number}", text

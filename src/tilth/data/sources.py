@@ -112,15 +112,25 @@ def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:
     return HubDataset(match["name"], match["config"])
 
 
-def locate_split(source: str | Path, split: str) -> list[Path] | DatasetFolder | HubDataset:
-    """Resolve a source as `locate` does; of files that are named after splits, those of one."""
+def locate_split(
+    source: str | Path, split: str, *, tell: bool = False
+) -> list[Path] | DatasetFolder | HubDataset:
+    """Resolve a source as `locate` does; of files that are named after splits, those of one.
+
+    Args:
+        tell: warn that the files of other splits are not read.
+    """
     found = locate(source)
     splits = splits_of(found) if isinstance(found, list) else {}
     if not splits:
         return found
     files = splits.get(_SPLITS.get(split, split))
     if files is None:
-        raise InputError(f"{source}: no split {split!r}: there are {', '.join(splits)}")
+        raise InputError(
+            f"{source}: no split {split!r}: there are {', '.join(splits)}; name files of it"
+        )
+    if tell:
+        log.warning("%s: of its splits %s, %s is read", source, ", ".join(splits), split)
     return files
 
 
@@ -139,6 +149,8 @@ def chosen_split(source: Any, split: str) -> str:
 def splits_of(files: Sequence[Path]) -> dict[str, list[Path]]:
     """Return split -> files if all are named after splits, and after several; else nothing.
 
+    The words may be among others, but not in the names of txt files, most of which are raw text.
+
     Example:
         >>> splits_of([Path("dev.jsonl.gz"), Path("trec-train.jsonl.gz"), Path("eng.testb")])
         {'validation': [...('dev.jsonl.gz')], 'train': [...], 'test': [...]}
@@ -146,7 +158,10 @@ def splits_of(files: Sequence[Path]) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for file in files:
         name = CONLL_SPLITS.get(ending_of(file) or "") or file.name.lower()
-        known = {_SPLITS[word] for word in _WORDS.findall(name) if word in _SPLITS}
+        words = _WORDS.findall(name.removesuffix(".gz"))
+        known = {_SPLITS[word] for word in words if word in _SPLITS}
+        if words[-1:] == ["txt"] and len(words) > 2:
+            known = set()
         found.setdefault(known.pop() if len(known) == 1 else "", []).append(file)
     others = found.pop("", [])
     if others and len(found) > 1:

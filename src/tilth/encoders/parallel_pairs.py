@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +18,6 @@ from tilth.data.labels import is_list, is_text
 from tilth.data.normalize import exact_keys
 from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, TrainingPairs
 from tilth.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +80,8 @@ def read_parallel(
 
 
 def _each(sources: Source | Sequence[Source]) -> Iterator[Source]:
+    if isinstance(sources, Iterator):
+        sources = list(sources)
     if isinstance(sources, str) and not Path(sources).exists():
         yield from filter(None, (name.strip() for name in sources.split(",")))
     elif isinstance(sources, list | tuple) and not isinstance((*sources, None)[0], Mapping):

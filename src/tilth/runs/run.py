@@ -170,7 +170,7 @@ class Run:
                 "anew, or choose another --out"
             )
         for name, now in versions().items():
-            then = found["versions"].get(name)
+            then = found["versions"].get(name, now)  # earlier versions noted fewer packages
             if then != now:
                 log.warning("%s was begun with %s %s, this is %s", self.path, name, then, now)
 

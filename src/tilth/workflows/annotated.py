@@ -187,23 +187,28 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
             counts["annotated"] += found is not None
             if found is None or found.value is None or found.rejects or column is None:
                 continue
-            if found.task == SPANS and len(words_of(row["text"])) != len(labels[place]):
+            if found.task == SPANS and len(words_of(row["text"])) != len(labels[place] or ()):
                 raise InputError(
-                    f"row {place} (rows count from 0) has tokens with spaces, {row['text']!r:.60}, "
-                    "by which spans cannot be counted: leave its annotation out"
+                    f"row {place} (rows count from 0), {row['text']!r:.60}, has no tags, or tokens "
+                    "with spaces or without letters, by which spans cannot be counted: leave its "
+                    "annotation out"
                 )
             new = _label(found, labels[place], names, scale)
             if found.value in (str(True), str(False)) and pa.types.is_boolean(kind):
                 new = found.value == str(True)
             elif isinstance(new, str) and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-                new = _number(new)
+                new = _number(new, kind)
             counts[CORRECTED] += new != labels[place]
             labels[place] = new
     if not counts["annotated"]:
         raise InputError("no annotated row is in the set: give the run that was annotated")
     if column:
         field = table.schema.field(column)
-        if pa.types.is_integer(kind) and any(isinstance(one, float) for one in labels):
+        if (
+            pa.types.is_integer(kind)
+            and any(isinstance(one, float) for one in labels)
+            and not names
+        ):
             field, kind = field.with_type(pa.float64()), pa.float64()  # grades between the labels
             features = Features({**features, column: Value("float64")})
         try:
@@ -237,6 +242,8 @@ def _label(found: Judged, old: Any, names: list[str], scale: float) -> Any:
     if found.task == SAME:
         return old
     if found.task == GRADE:
+        if names:
+            raise InputError(f"people gave grades, and the labels are classes: {names[:20]}")
         value = value * scale
         value = int(value) if float(value).is_integer() else value
         return f"{value:g}" if isinstance(old, str) else value
@@ -250,11 +257,11 @@ def _label(found: Judged, old: Any, names: list[str], scale: float) -> Any:
     return _named(value, names)
 
 
-def _number(label: str) -> int | float:
-    number = as_number(label)
-    if number is None:
-        raise InputError(f"the label {label!r} that people gave is no number")
-    return int(number) if number.is_integer() else number
+def _number(label: str, kind: pa.DataType) -> int | float:
+    try:
+        return int(label) if pa.types.is_integer(kind) else float(label)
+    except ValueError:
+        raise InputError(f"the label {label!r} that people gave is no number") from None
 
 
 def _named(name: str, names: list[str]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -12,9 +12,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from tilth.classifiers.load import validation_split
 from tilth.data.examples import Examples, Source, read_examples
 from tilth.data.hashing import hash_of
-from tilth.data.sources import chosen_split, split_names
+from tilth.data.sources import chosen_split
 from tilth.errors import TilthError
 from tilth.evaluate import classify, tag
 from tilth.evaluate.expected_labels import check_kind, names_in, read_gold
@@ -138,15 +139,15 @@ def warn_of_training_rows(name: str, data: str, examples: Examples) -> None:
     sources = read_run_json(folder)["resolved"].get("sources")
     if not isinstance(sources, dict):  # `grow` keeps the rows themselves
         sources = {"training": str(folder)} if (folder / "dataset").is_dir() else {}
-    for kind, source in sources.items():
+    sets: dict[str, tuple[Source, str]] = {kind: (one, str(one)) for kind, one in sources.items()}
+    if "train" in sources and "validation" not in sources:
+        with suppress(TilthError):
+            if (held := validation_split(sources["train"])) is not None:
+                sets["validation"] = held, str(sources["train"])
+    for kind, (rows, source) in sets.items():
         try:
-            splits = {chosen_split(source, "validation" if kind == "validation" else "train")}
-            if kind == "train":  # its validation split chose the weights
-                splits |= {"validation"} & set(split_names(source))
-            known = {
-                texts for split in splits
-                for texts in read_examples(str(source), need_label=False, split=split).texts
-            }  # fmt: skip
+            split = chosen_split(rows, "validation" if kind == "validation" else "train")
+            known = set(read_examples(rows, need_label=False, split=split).texts)
         except TilthError:  # it is gone, or its columns had to be named
             continue
         if shared := sum(map(known.__contains__, examples.texts)):

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 from tilth.data.formats import decode_line, ending_of, read_chunks
 from tilth.data.readers import texts_of_dataset, texts_of_file
-from tilth.data.sources import DatasetFolder, HubDataset, locate_split, split_names
+from tilth.data.sources import DatasetFolder, HubDataset, locate_split
 from tilth.errors import InputError
 from tilth.urls import with_urls
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
+log = logging.getLogger(__name__)
+
 # A longer line is a file without line ends.
 MAX_LINE_BYTES = 16_000_000
 # Larger blocks take a fifth longer a sentence: a step's output no longer fits into the cache.
-log = logging.getLogger(__name__)
-
 BLOCK_BYTES = 4 << 20
 _READ_AT_ONCE = 1 << 22
 
@@ -99,11 +99,7 @@ def find_sources(
         sources = [sources]
     found: dict[Path | HubDataset, RawSource] = {}
     for source in sources:
-        located = locate_split(source, split)
-        if isinstance(located, list) and len(names := split_names(source)) > 1:
-            log.warning(
-                "%s: of its splits %s, %s is read (--split)", source, ", ".join(names), split
-            )
+        located = locate_split(source, split, tell=True)
         if isinstance(located, DatasetFolder):
             located = [located.path]
         elif isinstance(located, list) and any(file.stat().st_size for file in located):
