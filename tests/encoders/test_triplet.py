@@ -96,6 +96,15 @@ def test_every_setting_counts(
     )
 
 
+def test_negatives_in_other_words_are_another_training(base: str, tmp_path: Path) -> None:
+    pairs = paraphrases(60).rename_columns({"en": "anchor", "de": "positive"})
+    negatives = [f"{text}?" for text in pairs["positive"][::-1]]
+    train_triplet(pairs.add_column("negative", negatives), base, tmp_path, **QUICK)
+    other = pairs.add_column("negative", [text.upper() for text in negatives])
+    with pytest.raises(RunMismatch, match="train"):
+        train_triplet(other, base, tmp_path, **QUICK)
+
+
 def test_pairs_that_are_read_are_taken_and_another_training_is_refused(
     base: str, tmp_path: Path
 ) -> None:

@@ -150,6 +150,8 @@ def test_many_classes_have_no_confusion(tmp_path: Path) -> None:
 def test_report_command_writes_this_page(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", results())
     page = write_report(folder).read_bytes()
+    with pytest.raises(InputError, match="--encoder counts for generate runs only"):
+        write_report(folder, encoder="starter-encoder")
     (folder / "report.html").unlink()
     done = tilth("report", folder)
     assert page == (folder / "report.html").read_bytes()

@@ -209,6 +209,8 @@ def test_python_trains_on_the_rows_that_the_command_trains_on(
         assert asked[name] == before[name]
     with pytest.raises(InputError, match="has its labelled rows"):
         function(str(run), made.base, labelled=made.test(kind))
+    with pytest.raises(InputError, match="a run of tilth augment has its own"):
+        function(str(run), made.base, labels=["a", "b"])
     with pytest.raises(RunMismatch, match=r"labelled_share is 0.25 in the folder, 0.0 asked"):
         function(run, made.base, tmp_path / "python", labelled_share=0.0, quiet=True, **FAST)
 
