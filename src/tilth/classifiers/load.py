@@ -159,11 +159,7 @@ def _training_sets(
     more = None
     if sources.labelled is not None:
         more = _load(sources, sources.labelled, _TRAIN, tags=tags)
-    if labels is None:
-        for one in (first, more):
-            if one is not None:
-                one.check_named()
-    known = _shared_labels([first, *([more] if more else [])], labels)
+    known = _shared_labels([first] if more is None else [first, more], labels)
     rows = _distinct(first.with_labels(known), sources.train)
     extra = None if more is None else _distinct(more.with_labels(known), sources.labelled)
     if hard:
@@ -250,9 +246,11 @@ def _shared_labels(sets: list[_LoadedSet], given: Sequence[str] | None) -> list[
     """Return the labels of a model that is trained on some sets."""
     if given is not None:
         return [str(label) for label in given]
-    soft = next((one for one in sets if one.probabilities is not None), None)
-    if soft is not None and soft.names is not None:
-        return soft.names
+    for one in sets:
+        one.check_named()
+    named = next((one.names for one in sets if one.names is not None), None)
+    if named is not None:
+        return named
     found = [one.examples.labels for one in sets if one.examples.labels is not None]
     return list(dict.fromkeys(name for labels in found for name in model_labels(labels)))
 

@@ -102,11 +102,12 @@ def find_sources(
         located = locate_split(source, split, tell=True)
         if isinstance(located, DatasetFolder):
             located = [located.path]
-        elif isinstance(located, list) and any(file.stat().st_size for file in located):
-            empty = [str(file) for file in located if not file.stat().st_size]
-            if empty:
+        elif isinstance(located, list):
+            sizes = [file.stat().st_size for file in located]
+            if any(sizes) and not all(sizes):
+                empty = [str(file) for file, size in zip(located, sizes, strict=True) if not size]
                 log.warning("left out, as they are empty: %s", ", ".join(empty)[:1000])
-            located = [file for file in located if str(file) not in empty]
+                located = [file for file, size in zip(located, sizes, strict=True) if size]
         for place in [located] if isinstance(located, HubDataset) else located:
             key = place if isinstance(place, HubDataset) else place.resolve()
             name = str(source) if isinstance(place, HubDataset) else with_urls(str(place))
