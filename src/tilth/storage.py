@@ -46,6 +46,8 @@ _LASTING_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 def as_path(place: str | Path) -> Path:
     """Return the path of a place: for a URL, of its local copy; `file://` is a path itself."""
+    if not isinstance(place, str | Path):
+        raise InputError(f"a name is of type {type(place).__name__}: give a text or a path")
     parts = split_url(place)
     if parts is None:
         return Path(place)

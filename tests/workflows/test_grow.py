@@ -107,6 +107,28 @@ def test_labelled_rows_that_another_set_holds_are_left_out(tmp_path: Path) -> No
     assert (len(task.rows), task.rows.texts[0]) == (51, (rows[9]["text"],))
 
 
+def test_rows_in_memory_are_read_as_those_of_files(tmp_path: Path) -> None:
+    rows = classed(60)
+    train, test, validation = rows[:40], rows[40:50], rows[50:]
+    files = read_grow_task(
+        GrowSources(
+            str(write_rows(tmp_path / "train.jsonl", train)),
+            test=str(write_rows(tmp_path / "test.jsonl", test)),
+            validation=str(write_rows(tmp_path / "validation.jsonl", validation)),
+        )
+    )
+    given = GrowSources(
+        Dataset.from_list(train), test=Dataset.from_list(test).to_pandas(), validation=validation
+    )
+    held = read_grow_task(given)
+    for name in ("rows", "test", "validation"):
+        assert getattr(held, name).fingerprint() == getattr(files, name).fingerprint()
+    assert not any(given.named().values())
+    few = [*classed(3), {"text": "a lone row", "label": "rare"}]
+    with pytest.raises(InputError, match=r"the rows given: label .* has 1 row"):
+        read_grow_task(GrowSources(few))
+
+
 def test_folds_divide_the_rows_of_each_label_alike() -> None:
     task = task_of(45)
     folds = folds_of(task, 5, 2, seed=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -19,6 +19,7 @@ from tilth.data.examples import Examples, Source, read_examples
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError, TilthError
 from tilth.limits import CLUSTERS, QUERY, SEED
+from tilth.models.names import refuse_name
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,10 @@ def query_texts(queries: AnyQueries) -> Sequence[str]:
         return queries.texts
     if isinstance(queries, np.ndarray):
         raise InputError("own=False needs the queries' texts: give texts or task queries")
+    if not isinstance(queries, Iterable):
+        raise InputError(
+            f"the queries are of type {type(queries).__name__}: give texts, vectors or task queries"
+        )
     return [queries] if isinstance(queries, str) else queries
 
 
@@ -165,6 +170,7 @@ def task_queries(
     QUERY.check("kind", kind)
     CLUSTERS.check("clusters", clusters)
     SEED.check("seed", seed)
+    refuse_name(encoder, "encoder", "load_encoder")
     examples = _examples(train_set, text, label, need_label=kind == "label-average")
     try:
         if kind == "per-sentence":

@@ -367,8 +367,8 @@ def read_task(
     examples = loaded.examples
     if examples.kind == "pair":
         raise InputError(
-            f"{_named(train)}rows are pairs ({' and '.join(examples.columns)}), a bank holds "
-            "single sentences: name one column of texts with --text"
+            f"{source_name(train)}: rows are pairs ({' and '.join(examples.columns)}), a bank "
+            "holds single sentences: name one column of texts with --text"
         )
     assert examples.labels is not None
     rows, chosen = _training_sets(
@@ -424,16 +424,16 @@ def check_disjoint(
         shared = sum(map(set(known).__contains__, texts))
         if _file(source) == _file(other) is not None or shared == len(texts):
             raise InputError(
-                f"{_named(source)}every text of the {name} set is in the {other_name} set "
-                f"({_named(other)[:-2]}): give texts that nothing else is done with"
+                f"{source_name(source)}: every text of the {name} set is in the {other_name} set "
+                f"({source_name(other)}): give texts that nothing else is done with"
             )
         if shared:
             then = "they are left out there" if other_name == left_out_of else (
                 "scores on it are too high"
             )  # fmt: skip
             log.warning(
-                "%s%s of %s texts of the %s set are in the %s set too: %s",
-                _named(source), f"{shared:,}", f"{len(texts):,}", name, other_name, then,
+                "%s: %s of %s texts of the %s set are in the %s set too: %s",
+                source_name(source), f"{shared:,}", f"{len(texts):,}", name, other_name, then,
             )  # fmt: skip
 
 
@@ -445,5 +445,6 @@ def _file(source: Any) -> Path | None:
     return Path(os.path.realpath(path)) if os.path.isfile(path) else None
 
 
-def _named(source: Any) -> str:
-    return f"{source}: " if isinstance(source, str | Path) else "the rows given: "
+def source_name(source: Any) -> str:
+    """Return the name of a source for messages."""
+    return str(source) if isinstance(source, str | Path) else "the rows given"

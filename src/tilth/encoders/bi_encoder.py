@@ -17,6 +17,7 @@ from tilth.encoders.settings import Training
 from tilth.encoders.train import EncoderTraining, Objective, UniqueTexts
 from tilth.limits import settings_of
 from tilth.metrics.correlation import spearman
+from tilth.models.names import name_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -63,6 +64,7 @@ def train_encoder(
         Schick and Schütze 2021, arXiv 2104.07540, section 4. Batches of similar lengths, which
         leave out most padding, are ours; the paper draws them at random.
     """
+    base = name_of(base, "base")
     settings = settings_of(Training, training).for_base(base)
     is_path = isinstance(pairs, str | Path) and Path(pairs).exists()
     sources = {"pairs": str(Path(str(pairs)).resolve()) if is_path else None}

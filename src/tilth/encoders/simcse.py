@@ -24,6 +24,7 @@ from tilth.encoders.settings import SimcseTraining
 from tilth.encoders.train import EncoderTraining, Objective
 from tilth.limits import settings_of
 from tilth.models.encoder import load_encoder
+from tilth.models.names import name_of
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -69,6 +70,7 @@ def train_simcse(
         Ogasa, Kajiwara and Arase, section 5. Forward passes over texts of similar lengths are ours;
         the loss of a batch is the same.
     """
+    base = name_of(base, "base")
     settings = settings_of(SimcseTraining, training)
     rows = read_contrastive(sources, settings.variant)
     held_out = rows.select([]) if dev is None else read_dev_pairs(dev)

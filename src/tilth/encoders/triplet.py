@@ -20,6 +20,7 @@ from tilth.encoders.parallel_pairs import read_parallel
 from tilth.encoders.settings import TripletTraining
 from tilth.encoders.train import EncoderTraining, Objective, UniqueTexts
 from tilth.limits import settings_of
+from tilth.models.names import name_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -67,6 +68,7 @@ def train_triplet(
         Du et al. 2020, arXiv 2010.02194, sections 2.1 and 3.3. Its base is a multilingual masked
         language model; the batches of similar lengths and the held-out pairs are ours.
     """
+    base = name_of(base, "base")
     settings = settings_of(TripletTraining, training).for_base(base)
     given = pairs if isinstance(pairs, list | tuple) else [pairs]
     sources = [str(source) for source in given if isinstance(source, str | Path)]

@@ -26,6 +26,7 @@ from tilth.metrics.correlation import (
 )
 from tilth.metrics.scores import times_100
 from tilth.metrics.significance import check_resamples, percentile_interval
+from tilth.models.names import refuse_name
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -161,6 +162,7 @@ def evaluate_sts(
         Protocols: Schick and Schütze 2021, arXiv:2104.07540, section 4 (`all`) and Table 5
         (`mean`). Cosine alone, where the original's evaluator took the best of four similarities.
     """
+    refuse_name(encoder, "encoder", "load_encoder")
     check_options(protocol, drop_overlap, training, bootstrap, seed)
     measured = measure_sets(
         encoder, read_sets(data, sets), protocol=protocol, training=training,

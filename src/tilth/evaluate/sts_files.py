@@ -18,6 +18,7 @@ from tilth.data.formats import ending_of, read_lines, rows_of_file
 from tilth.data.sources import HubDataset, locate
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
+from tilth.storage import as_path
 
 # Usual names of each column: the first that exists is used, whatever its case.
 _SCORE = ("score", "similarity_score", "relatedness_score", "similarity", "label")
@@ -216,7 +217,7 @@ def set_name(name: str) -> str:
 
 def default_names(data: str | Path) -> list[str]:
     """Return the default sets: the usual seven, or the one of a file."""
-    path = Path(data)
+    path = as_path(data)
     if path.is_dir() or str(data) == "hub":
         return list(DEFAULT_SETS)
     return list(find_sets(data))
@@ -228,7 +229,7 @@ def find_sets(data: str | Path) -> dict[str, list[SetFile]]:
     Args:
         data: a folder, a file of pairs, `hub`, or the name of one data set of the hub.
     """
-    path = Path(data)
+    path = as_path(data)
     check_input(path)
     if path.is_dir():
         return _find_in_folder(path)

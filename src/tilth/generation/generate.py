@@ -36,6 +36,7 @@ from tilth.limits import BATCH, TEXTS
 from tilth.models import LM, load_lm
 from tilth.models.chat import chat_prompt, has_chat_template
 from tilth.models.endpoint import Endpoint
+from tilth.models.names import refuse_name
 from tilth.models.special_tokens import special_strings
 from tilth.runs import Progress, Run, part_sizes, refuse_foreign, refuse_other_command
 from tilth.runs.backends import PartJob, PartWork, make_parts
@@ -72,6 +73,7 @@ class GenerateRequest:
     any_task: bool = False
 
     def __post_init__(self) -> None:
+        refuse_name(self.lm, "lm", "load_lm")
         # The settings record what is done.
         if isinstance(self.lm, LM):
             is_chat = self.settings.chat and has_chat_template(self.lm.tokenizer)

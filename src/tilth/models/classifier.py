@@ -143,7 +143,7 @@ def load_classifier(name: str, *, device: str = "auto", numbers: bool = False) -
     Raises:
         InputError: there is no such model, or its weights hold no classification head.
     """
-    place = choose_device(device)
+    place, name = choose_device(device), names.name_of(name)
     files, config, tokenizer = _open(name)
     kinds = [str(kind) for kind in getattr(config, "architectures", None) or []]
     is_tagger = any(kind.endswith("ForTokenClassification") for kind in kinds)

@@ -66,7 +66,7 @@ def load_encoder(
     """
     if pooling is not None:
         POOLING.check("pooling", pooling)
-    place = choose_device(device)
+    place, name = choose_device(device), names.name_of(name)
     encoder = _load(_open(name), str(place))
     _set_pooling(encoder, name, pooling)
     if max_length is not None:
@@ -76,7 +76,7 @@ def load_encoder(
 
 def is_sentence_encoder(name: str) -> bool:
     """Return whether a model is an encoder; False if it has a head for texts or tags."""
-    if name in names.ENCODER.starters:
+    if names.name_of(name) in names.ENCODER.starters:
         return True
     files = _open(name)
     with files.reading():

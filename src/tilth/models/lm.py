@@ -70,6 +70,7 @@ def load_lm(name: str, *, device: str = "auto", precision: str = "auto") -> LM |
     Raises:
         InputError: there is no such model, or it is not a causal language model in safetensors.
     """
+    name = names.name_of(name)
     if name.startswith(names.ENDPOINTS):
         from tilth.models.endpoint import load_endpoint
 

@@ -58,6 +58,22 @@ WORDS = ("words", "words-idf", "words-sif", "usif")
 FITTED = ("words-idf", "usif")
 
 
+def name_of(model: object, what: str = "the model") -> str:
+    """Return the name of a model, which may be a path; refuse anything else."""
+    if isinstance(model, str | Path):
+        return str(model)
+    raise InputError(
+        f"{what} is of type {type(model).__name__}: give a name: a run, a folder or a hub id"
+    )
+
+
+def refuse_name(model: object, what: str, load: str) -> None:
+    """Refuse a name where a loaded model is asked for."""
+    if model is None or isinstance(model, str | Path):
+        given = model and str(model)
+        raise InputError(f"{what} is {given!r}: give a loaded model, of tilth.{load}(NAME)")
+
+
 def check_name(name: str, role: Role) -> None:
     """Check the name of a model, before anything is loaded; raise `InputError`."""
     if role is SCORER and name.startswith(COSINE):

@@ -94,7 +94,7 @@ def load_scorer(name: str = "starter", *, device: str = "auto", precision: str =
     Raises:
         InputError: there is no such model, or it does not give one similarity for two texts.
     """
-    place = choose_device(device)
+    place, name = choose_device(device), names.name_of(name, "scorer")
     dtype = choose_precision(precision, place)
     if names.is_cosine(name):
         encoder = load_encoder(name.removeprefix(names.COSINE), device=device)

@@ -19,7 +19,7 @@ from tilth.data.examples import LABEL, PAIRS, SINGLE, TOKENS, make_room, open_ro
 from tilth.data.labels import is_text
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError
-from tilth.models.names import describe_scorer
+from tilth.models.names import describe_scorer, refuse_name
 from tilth.paraphrase.settings import BEAMS, RewriteSettings
 from tilth.runs import Progress, Run, part_sizes, refuse_inside
 from tilth.runs.backends import PartJob, PartWork, make_parts
@@ -98,6 +98,7 @@ def paraphrase_set(
     Reference:
         Ogasa, Kajiwara and Arase, sections 5.3 and 6.2: all texts of a triple, both of a pair.
     """
+    refuse_name(rewriter, "rewriter", "load_paraphraser")
     settings = RewriteSettings(
         meaning, wording, min_meaning, n, steer, tries, beams, seed, originals
     )

@@ -25,6 +25,7 @@ from tilth.errors import InputError, TilthError
 from tilth.limits import settings_of
 from tilth.models.device import choose_precision, free_memory
 from tilth.models.lm import load_seq2seq
+from tilth.models.names import name_of
 from tilth.models.pretrained import save_transformer, silence_transformers
 from tilth.models.trainer import (
     CHECKPOINTS,
@@ -237,6 +238,7 @@ def train_rewriter(
     Reference:
         Ogasa, Kajiwara and Arase, sections 3.3 and 4.2.
     """
+    base = name_of(base, "base")
     settings = settings_of(RewriterTraining, training).for_base(base)
     if out is None:
         raise InputError("no run folder is given: say with out where the model goes")

@@ -18,7 +18,7 @@ from tilth.files import disk_errors, write_file
 from tilth.limits import settings_of
 from tilth.models.classifier import fingerprint_classifier, load_classifier
 from tilth.models.encoder import is_sentence_encoder
-from tilth.models.names import ONNX
+from tilth.models.names import ONNX, name_of
 from tilth.models.onnx import OnnxModel, require_onnx, save_onnx
 from tilth.models.trainer import MODEL, model_is_whole, save_whole
 from tilth.runs import RESULTS, Run, refuse_inside
@@ -88,7 +88,7 @@ def export(
     """
     settings = settings_of(ExportSettings, asked)
     require_onnx()
-    out = as_path(out)
+    model, out = name_of(model), as_path(out)
     if isinstance(texts, str | Path):
         refuse_inside(out, str(texts), named=[model])
     if is_sentence_encoder(model):

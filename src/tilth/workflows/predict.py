@@ -22,6 +22,7 @@ from tilth.data.sources import folder_configs
 from tilth.errors import InputError
 from tilth.generation.label_fit import UNRELATED
 from tilth.limits import settings_of
+from tilth.models.names import name_of
 from tilth.models.truncation import one_warning_on_cuts
 from tilth.runs import RESULTS, Progress, Run, part_sizes, read_results, refuse_inside
 from tilth.runs.backends import PartJob, PartWork, make_parts
@@ -106,11 +107,7 @@ def predict_to_run(
     It holds kind, rows, rows without text, and per label or entity type its count and mean
     confidence.
     """
-    if not isinstance(model, str):
-        raise InputError(
-            f"model is of type {type(model).__name__}: give the name of a run, a folder, a model "
-            "of the hub or a task file"
-        )
+    model = name_of(model)
     if isinstance(data, str | Path):
         refuse_inside(out, str(data), named=[model])
     elif isinstance(data, Sequence) and data and isinstance(data[0], str):

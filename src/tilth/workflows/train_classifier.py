@@ -14,6 +14,7 @@ from tilth.data.examples import Source, read_examples
 from tilth.errors import InputError
 from tilth.limits import settings_of
 from tilth.models.classifier import Classifier
+from tilth.models.names import name_of
 from tilth.workflows.augmented_run import (
     AugmentedSets,
     columns_of_run,
@@ -87,8 +88,8 @@ def train_classifier(
         Du et al. 2021, arXiv 2010.02194, sections 2.2 and 3. Batches of similar lengths are ours.
     """
     settings = ClassifierTraining(
-        base, settings_of(Finetuning, training), loss, labelled_share, seeds, device=device,
-        overwrite=overwrite, quiet=quiet,
+        name_of(base, "base"), settings_of(Finetuning, training), loss, labelled_share, seeds,
+        device=device, overwrite=overwrite, quiet=quiet,
     )  # fmt: skip
     sources = TaskSources(train, validation, None, labelled, text, label)
     return _train(sources, settings, out, labels, tags=False)
@@ -130,8 +131,8 @@ def train_tagger(
         TilthError: training gave no numbers, or the folder cannot be written.
     """
     settings = ClassifierTraining(
-        base, settings_of(Finetuning, training), loss, labelled_share, seeds, device=device,
-        overwrite=overwrite, quiet=quiet,
+        name_of(base, "base"), settings_of(Finetuning, training), loss, labelled_share, seeds,
+        device=device, overwrite=overwrite, quiet=quiet,
     )  # fmt: skip
     sources = TaskSources(train, validation, None, labelled, text, label)
     return _train(sources, settings, out, labels, tags=True)

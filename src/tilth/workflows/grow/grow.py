@@ -66,17 +66,19 @@ from tilth.workflows.settings import EvaluateSettings
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from tilth.data.examples import Source
+
 log = logging.getLogger(__name__)
 
 
 def grow(
     out: str | Path,
     *,
-    train: str | None = None,
-    raw: str | Sequence[str] = (),
-    labels: str | None = None,
-    validation: str | None = None,
-    test: str | None = None,
+    train: Source | None = None,
+    raw: str | Path | Sequence[str | Path] = (),
+    labels: str | Path | None = None,
+    validation: Source | None = None,
+    test: Source | None = None,
     text: str | None = None,
     label: str | None = None,
     device: str = "auto",
@@ -94,7 +96,8 @@ def grow(
         out: the run folder: `model` (a transformers classifier, or an encoder), `dataset` (its
             training rows with their origins), `to_label` (of a classifier), `results.json`
             and `report.html`.
-        train: labelled texts, for similarity graded pairs: a file, a folder or a hub data set.
+        train: labelled texts, for similarity graded pairs: rows, a file, a folder or a hub data
+            set.
         raw: a bank, or files and folders of raw text.
         labels: a task file that describes the labels.
         validation: labelled rows to choose by; None: cross-validation.
@@ -118,8 +121,9 @@ def grow(
     Reference:
         Successive halving: Jamieson and Talwalkar 2016, arXiv 1502.07943.
     """
-    several = (raw,) if isinstance(raw, str) else tuple(raw)
-    sources = GrowSources(train, several, labels, validation, test, text, label)
+    several = [raw] if isinstance(raw, str | Path) else raw
+    described = None if labels is None else str(labels)
+    sources = GrowSources(train, tuple(map(str, several)), described, validation, test, text, label)
     how = settings_of(Growth, settings)
     grow_to_run(sources, out, how, device=device, overwrite=overwrite, quiet=quiet)
     if how.task == SIMILARITY:

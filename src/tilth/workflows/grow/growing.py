@@ -320,7 +320,7 @@ def open_run(out: Path, task: Any, given: Given, *, overwrite: bool) -> Run:
     return Run.open(
         out,
         command=COMMAND,
-        settings={**asdict(sources), **asdict(given.settings), "budget": None},  # it may grow
+        settings={**sources.named(), **asdict(given.settings), "budget": None},  # it may grow
         fingerprints=found,
         parts=len(given.arms) * (len(given.folds) + 1),  # and the test set
         outputs=OUTPUTS,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tilth.errors import InputError
 from tilth.generation.settings import CANDIDATES, GenerateSettings
@@ -13,6 +13,13 @@ from tilth.generation.task import load_task, refuse_untrained
 from tilth.limits import SEED, TEXTS, Choice, Number, check_fields, whole
 from tilth.models.names import CLASSIFIER, ENCODER, check_name, known_instructions
 from tilth.runs import refuse_inside
+
+if TYPE_CHECKING:
+    from tilth.data.examples import Source
+
+    _Rows: TypeAlias = Source | None
+else:
+    _Rows = str | None  # of the command line
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -29,7 +36,7 @@ class GrowSources:
     """What a search reads."""
 
     train: Annotated[
-        str | None,
+        _Rows,
         "Labelled texts (similarity: graded pairs): a file, a folder or a hub data set.",
     ] = None
     raw: Annotated[
@@ -38,11 +45,19 @@ class GrowSources:
     ] = ()
     labels: Annotated[str | None, "A task file (yaml or json) that describes the labels."] = None
     validation: Annotated[
-        str | None, "Labelled rows that choose; default: cross-validation of --train."
+        _Rows, "Labelled rows that choose; default: cross-validation of --train."
     ] = None
-    test: Annotated[str | None, "Labelled rows that measure what is kept, once, at the end."] = None
+    test: Annotated[_Rows, "Labelled rows that measure what is kept, once, at the end."] = None
     text: Annotated[str | None, "Column of texts (classification); default: a usual name."] = None
     label: Annotated[str | None, "Column of labels (classification); default: a usual name."] = None
+
+    def named(self) -> dict[str, Any]:
+        """Return each field, None for rows in memory."""
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        for name in ("train", "validation", "test"):
+            is_name = isinstance(given[name], str | Path)
+            given[name] = str(given[name]) if is_name else None
+        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +129,8 @@ class Growth:
 
 def check_growth(sources: GrowSources, settings: Growth, out: Path) -> None:
     """Refuse inputs that no way can learn from, or that `out` holds, before anything is loaded."""
-    files = (sources.train, sources.labels, sources.validation, sources.test)
+    named = sources.named()
+    files = (named[name] for name in ("train", "labels", "validation", "test"))
     refuse_inside(out, *files, *sources.raw, named=[settings.base, settings.model])
     is_similarity = settings.task == SIMILARITY
     usual = Growth()

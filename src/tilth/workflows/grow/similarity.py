@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.load import check_disjoint
+from tilth.classifiers.load import check_disjoint, source_name
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs
 from tilth.errors import InputError
@@ -26,6 +26,7 @@ from tilth.workflows.grow.search import Search
 from tilth.workflows.grow.task import Fold, split_folds
 
 if TYPE_CHECKING:
+    from tilth.data.examples import Source
     from tilth.workflows.grow.settings import GrowSources, Growth
 
 log = logging.getLogger(__name__)
@@ -85,9 +86,10 @@ def read_similarity(sources: GrowSources) -> SimilarityTask:
     rows = rows.select(np.array(kept, np.int64))
     task = SimilarityTask(rows, found.get("validation"), found.get("test"))
     choosing = rows if task.validation is None else task.validation
+    chosen_by = sources.train if task.validation is None else sources.validation
     if len(choosing) < _FEWEST:
         raise InputError(
-            f"{sources.validation or sources.train}: {len(choosing)} pairs cannot tell one "
+            f"{source_name(chosen_by)}: {len(choosing)} pairs cannot tell one "
             f"encoder from another: give {_FEWEST} at least, better {_FEW} or more, that no other "
             "set has"
         )
@@ -99,7 +101,7 @@ def read_similarity(sources: GrowSources) -> SimilarityTask:
     return task
 
 
-def _read(place: str, split: str) -> LabeledExamples:
+def _read(place: Source, split: str) -> LabeledExamples:
     pairs = read_dev_pairs(place, split, highest=HIGHEST)
     grades = np.array(pairs[LABEL][:], np.float64)  # (pairs,)
     if grades.max() > 1:

@@ -19,7 +19,7 @@ from tilth.bank.ingest.documents import find_sources, read_blocks
 from tilth.bank.manifest import MANIFEST
 from tilth.bank.settings import BankSettings
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
-from tilth.classifiers.load import TaskSources, check_disjoint
+from tilth.classifiers.load import TaskSources, check_disjoint, source_name
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
@@ -29,7 +29,7 @@ from tilth.workflows.open_bank import build_named, open_named
 
 if TYPE_CHECKING:
     from tilth.bank import Bank
-    from tilth.data.examples import Examples
+    from tilth.data.examples import Examples, Source
     from tilth.workflows.grow.settings import GrowSources
 
 log = logging.getLogger(__name__)
@@ -96,24 +96,25 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
         )
     described = [] if task is None else [label.name for label in task.labels]
     named = TaskSources(
-        sources.train or "", sources.validation, sources.test, text=sources.text,
-        label=sources.label,
+        "" if sources.train is None else sources.train, sources.validation, sources.test,
+        text=sources.text, label=sources.label,
     )  # fmt: skip
+    train = source_name(sources.train)
     examples, labels = None, described
     if sources.train is not None:
-        examples = _distinct(_single(named, sources.train, "train"), sources.train)
+        examples = _distinct(_single(named, sources.train, "train"), train)
         assert examples.labels is not None
         labels = [str(name) for name in examples.labels.classes]
         _check_described(labels, described, sources)
     rows = _none(labels) if examples is None else labeled_examples(examples, labels)
     if examples is not None:
-        _check_counts(rows, str(sources.train))
+        _check_counts(rows, train)
     others: dict[str, LabeledExamples | None] = {"validation": None, "test": None}
     known = [("training", sources.train, rows)] if examples is not None else []
     for name in others:
         place = getattr(sources, name)
         if place is not None:
-            where = partial("{}: row {} (rows count from 0)".format, place)
+            where = partial("{}: row {} (rows count from 0)".format, source_name(place))
             found = labeled_examples(_single(named, place, name), labels, where=where)
             check_disjoint(name, place, found.texts, *(
                 (other, str(where), rows.texts) for other, where, rows in known
@@ -122,7 +123,7 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
             others[name] = found
     if examples is not None:
         examples, rows = _without(examples, rows, [one for _, _, one in known[1:]])
-        _check_counts(rows, str(sources.train))
+        _check_counts(rows, train)
     if task is not None:
         sets = [one.texts for one in (rows, *others.values()) if one is not None]
         task = _without_known(
@@ -144,14 +145,14 @@ def _without_known(task: Task, place: str, texts: Sequence[str]) -> Task:
     return replace(task, labels=labels)
 
 
-def _single(sources: TaskSources, place: str, split: str) -> Examples:
+def _single(sources: TaskSources, place: Source, split: str) -> Examples:
     found = sources.read(place, split)
     assert found.labels is not None
     if found.kind != "single" or found.labels.kind != "class":
         has = "pairs" if found.kind == "pair" else f"labels of kind {found.labels.kind}"
         raise InputError(
-            f"{place}: holds {has}: grow takes single texts with one class each; for others use "
-            "tilth augment and tilth train"
+            f"{source_name(place)}: holds {has}: grow takes single texts with one class "
+            "each; for others use tilth augment and tilth train"
         )
     return found
 
@@ -175,16 +176,17 @@ def _distinct(examples: Examples, place: str) -> Examples:
 def _check_described(labels: list[str], described: list[str], sources: GrowSources) -> None:
     if not described:
         return
+    train = source_name(sources.train)
     for name in labels:
         if name not in described:
             raise InputError(
-                f"{sources.labels}: label {name!r} of {sources.train} is not described (there are "
+                f"{sources.labels}: label {name!r} of {train} is not described (there are "
                 f"{', '.join(described)}): describe it, or leave its rows out"
             )
     for name in described:
         if name not in labels:
             raise InputError(
-                f"{sources.train}: no row has the described label {name!r} (there are "
+                f"{train}: no row has the described label {name!r} (there are "
                 f"{', '.join(labels)}): give some, or leave its description out"
             )
 
