@@ -144,8 +144,8 @@ def test_rows_differ_with_the_template_and_with_the_system_prompt(tmp_path: Path
     assert all(found)
     assert found[0] != found[1] != found[2] != found[0]
     recorded = [read_json(tmp_path / str(number) / "run.json")["settings"] for number in range(3)]
-    assert [one.get("chat") for one in recorded] == [True, None, True]
-    assert [one.get("system") for one in recorded] == [None, None, "Be brief."]
+    assert [one["chat"] for one in recorded] == [True, False, True]
+    assert [one["system"] for one in recorded] == ["", "", "Be brief."]
     assert recorded[0]["task"] == TASK.to_dict()
 
 

@@ -23,7 +23,7 @@ from tilth.generation.attempts import Job, NextJob, Outcome, job_key
 from tilth.generation.contrast import ContrastiveSampler
 from tilth.generation.endpoint_sampler import EndpointSampler
 from tilth.generation.engine import Engine
-from tilth.generation.settings import GenerateSettings, Sampling
+from tilth.generation.settings import Sampling
 from tilth.models.endpoint import Endpoint, RetryPolicy, load_endpoint
 from tilth.models.lm import LM
 
@@ -263,8 +263,3 @@ def test_a_server_without_likelihoods_is_refused_before_a_text_is_asked_for(
         assert all({"echo", "prompt_logprobs"} & set(body) for body in server.requests)
         assert endpoint.policy == QUICK
         assert len(tilth.generate("sts-x2", endpoint, TEXTS[:1]))
-
-
-def test_one_candidate_is_the_default_and_recorded_only_otherwise() -> None:
-    assert "candidates" not in GenerateSettings().to_dict()
-    assert GenerateSettings(candidates=4).to_dict()["candidates"] == 4

@@ -234,7 +234,7 @@ def test_word_files_keep_their_names_apart(tmp_path: Path) -> None:
 def test_wrong_arguments(data: Path, tmp_path: Path, arguments: dict[str, Any], said: str) -> None:
     given = {"name": "dino-table1", "scale": "starter", "data": data, "out": tmp_path, **arguments}
     with pytest.raises(InputError, match=said):
-        run_recipe(given.pop("name"), **given)
+        run_recipe(given.pop("name"), settings=RecipeSettings(), **given)
 
 
 def test_data_without_what_a_recipe_needs(data: Path, tiny: DinoScale, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from tests.report.page import Page
 from tests.system.commands import tilth
 from tests.tiny import read_json
 from tilth.errors import InputError
-from tilth.report import write_report
 from tilth.report.augment import augment_page, write_augment_report
+from tilth.report.generation import write_report
 from tilth.report.html import render_page
 from tilth.report.retrieved import ClassCounts, entities, read_augmentation
 from tilth.runs import Run

@@ -9,8 +9,8 @@ from tests.report.page import Page
 from tests.system.commands import error_of, tilth
 from tests.tiny import read_json
 from tilth.errors import InputError
-from tilth.report import write_report
 from tilth.report.classifier import MOST_CONFUSED, write_classifier_report
+from tilth.report.generation import write_report
 from tilth.report.systems import comparison
 from tilth.runs import Run
 

@@ -17,9 +17,9 @@ from tests.report.page import Page
 from tests.tiny import read_json
 from tests.tiny.rows import SENTENCES, pair_rows, single_rows, write_curated, write_run
 from tilth.errors import InputError, TilthError
-from tilth.report import quality_of_run, write_report
-from tilth.report.generation import generation_page, read_curated
+from tilth.report.generation import generation_page, read_curated, write_report
 from tilth.report.html import render_page
+from tilth.report.tries import quality_of_run
 
 ROWS = pair_rows(SENTENCES[:40])
 

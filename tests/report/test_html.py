@@ -10,13 +10,13 @@ import pytest
 from tests.report import augmented_run, test_classifier, test_encoders, test_paraphrase
 from tests.report.page import EVIL, Page
 from tests.tiny.rows import SENTENCES, pair_rows, write_run
-from tilth.report import write_report
 from tilth.report.encoders import (
     EncoderComparison,
     EncoderScore,
     ValidationCurve,
     write_encoder_report,
 )
+from tilth.report.generation import write_report
 from tilth.report.html import duration, percent, shown_text
 from tilth.report.paraphrase import HeatMap, write_map_report
 

@@ -11,7 +11,7 @@ from tests.report.page import Page
 from tests.system.commands import tilth
 from tilth.errors import InputError
 from tilth.paraphrase.tags import Cell
-from tilth.report import write_report
+from tilth.report.generation import write_report
 from tilth.report.paraphrase import asked_plane, write_rewrite_report
 from tilth.report.rewrites import SHOWN_EXAMPLES, read_rewrites
 from tilth.runs import Run

@@ -58,8 +58,8 @@ def test_a_base_in_the_run_folder_is_not_overwritten(
 def test_a_report_of_a_run_that_has_kept_nothing_says_so(tmp_path: Path) -> None:
     Run.open(tmp_path / "out", command="grow", settings={}, fingerprints={}, parts=1)
     said = error_of("report", tmp_path / "out")
-    assert "nothing is kept yet" in said
-    assert "the same tilth grow command goes on" in said
+    assert "the run is not finished" in said
+    assert "the same command goes on where it stopped" in said
 
 
 def test_the_result_labels_texts(asked: list[object], tmp_path: Path) -> None:

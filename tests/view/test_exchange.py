@@ -71,6 +71,18 @@ def test_what_is_written_is_read_again(task: str, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
+def test_words_are_counted_between_ascii_spaces_alone(form: str) -> None:
+    text = "New\u00a0York is\u2003big"
+    items = [SampleItem(row=0, key="k0", first=None, text=text, label="a")]
+    value = [[0, 1, "a"], [1, 2, "b"]]
+    answers = [Annotation(0, "Bob", value, "", False, 0.0, None)]
+    written = records_of(sample_of("spans"), items, answers, form)
+    assert form == JSONL or f'"end": {len("New York")}' in written
+    (record,) = read_records(written.encode(), about("spans"))
+    assert [found for _, found, _, _ in record.answers] == [value]
+
+
+@pytest.mark.parametrize("form", FORMATS)
 def test_rows_without_a_key_are_found_by_their_texts(form: str) -> None:
     items = items_of("class")
     text = records_of(sample_of("class"), items, answers_of("class"), form)

@@ -16,7 +16,7 @@ from tilth.errors import InputError
 from tilth.models import load_scorer
 from tilth.runs import RunMismatch
 from tilth.workflows.settings import ScorerOptions
-from tilth.workflows.train_scorer import TrainedScorer, train_scorer
+from tilth.workflows.train_scorer import train_scorer
 
 
 def rows(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def options(base: str) -> ScorerOptions:
     return ScorerOptions(base, seeds=1, training=training)
 
 
-def train(pairs: str, out: Path, options: ScorerOptions) -> TrainedScorer:
+def train(pairs: str, out: Path, options: ScorerOptions) -> dict[str, Any]:
     return train_scorer(pairs, out, options, device="cpu", quiet=True)
 
 
@@ -51,13 +51,13 @@ def test_it_learns_scores_and_is_a_scorer(
     test = str(write_rows(tmp_path / "test.jsonl", rows(60, seed=5)))
     out = tmp_path / "run"
     trained = train(pairs, out, replace(options, test=test))
-    assert trained.measure == "Pearson correlation"
-    assert trained.best["score"] > 80
-    assert trained.tested["trained"]["pearson"] > 80
-    assert trained.tested["trained"]["pairs"] == 60
-    assert set(trained.tested) == {"trained", "shipped"}
+    assert trained["measure"] == "Pearson correlation"
+    assert trained["best"]["score"] > 80
+    assert trained["tested"]["trained"]["pearson"] > 80
+    assert trained["tested"]["trained"]["pairs"] == 60
+    assert set(trained["tested"]) == {"trained", "shipped"}
     written = json.loads((out / "results.json").read_text())
-    assert written["tested"] == trained.tested
+    assert written["tested"] == trained["tested"]
     scorer = load_scorer(str(out), device="cpu")
     assert scorer.kind == "cross-encoder"
     same, other = scorer.scores(["w1 w2 w3", WORDS[1]], ["w1 w2 w3", WORDS[30]])
@@ -72,8 +72,8 @@ def test_the_best_seed_on_dev_is_kept_and_a_finished_run_is_read(
     dev = str(write_rows(tmp_path / "dev.jsonl", rows(120, seed=3)))
     several = replace(options, dev=dev, seeds=2, training=replace(options.training, epochs=2.0))
     first = train(pairs, tmp_path / "run", several)
-    assert first.best in first.seeds
-    assert first.best["score"] == max(seed["score"] for seed in first.seeds)
+    assert first["best"] in first["seeds"]
+    assert first["best"]["score"] == max(seed["score"] for seed in first["seeds"])
     weights = load_file(tmp_path / "run/model/model.safetensors")
     assert train(pairs, tmp_path / "run", several) == first
     again = load_file(tmp_path / "run/model/model.safetensors")
@@ -154,7 +154,7 @@ def test_pairs_that_cannot_be_split_are_trained_on_with_a_set_that_chooses(
     file = str(write_rows(tmp_path / "one.jsonl", one))
     with pytest.raises(InputError, match="12 pairs of 1 first texts are too few"):
         train(file, tmp_path / "run", options)
-    assert train(file, tmp_path / "run", replace(options, dev=pairs)).seeds
+    assert train(file, tmp_path / "run", replace(options, dev=pairs))["seeds"]
 
 
 def test_a_set_of_another_task_is_trained_on_first(
@@ -165,7 +165,7 @@ def test_a_set_of_another_task_is_trained_on_first(
     first = str(write_rows(tmp_path / "nli.jsonl", nli))
     out = tmp_path / "run"
     trained = train(pairs, out, replace(options, first=first))
-    assert trained.best["score"] > 80
+    assert trained["best"]["score"] > 80
     found = {
         name: json.loads((out / name / "run.json").read_text())["settings"]
         for name in ("first", ".")

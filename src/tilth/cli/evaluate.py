@@ -205,15 +205,15 @@ def sts(
     """
     from tilth.workflows.evaluate_sts import evaluate_sts_to_run, remarks
 
-    found = evaluate_sts_to_run(
+    scores, pairs = evaluate_sts_to_run(
         encoder, data, settings, out=out, wrong=wrong, device=common.device,
         overwrite=common.overwrite,
     )  # fmt: skip
     if common.json:
-        print_json(found.scores)
+        print_json(scores)
         return
     head = ("set", "Spearman", "95% interval", "Pearson", "pairs")
-    print_table(encoder, head, [_line(key, score) for key, score in found.scores.items()])
+    print_table(encoder, head, [_line(key, score) for key, score in scores.items()])
     if wrong:
         print_table(
             "Most wrong pairs",
@@ -225,10 +225,10 @@ def sts(
                     f"{pair['gold']:g}",
                     f"{pair['cosine']:.2f}",
                 )
-                for pair in found.wrong[:wrong]
+                for pair in pairs[:wrong]
             ],
         )
-    for line in remarks(found.scores):
+    for line in remarks(scores):
         say(line)
     if out is not None:
         say(f"report: {out / 'report.html'}")

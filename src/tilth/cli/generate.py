@@ -100,7 +100,7 @@ def generate(
     from tilth.data import read_texts
     from tilth.generation.generate import GenerateRequest, run_generate
     from tilth.models import load_lm
-    from tilth.report import write_report
+    from tilth.report.generation import write_report
 
     texts = None
     if asked.inputs is not None:
@@ -131,7 +131,7 @@ def _print_plan(request: GenerateRequest, rows: int | None, *, as_json: bool) ->
 
 def print_quality(out: Path, *, as_json: bool) -> None:
     """Print the quality of each label of a finished run and the paths of its results."""
-    from tilth.report import quality_of_run
+    from tilth.report.tries import quality_of_run
 
     quality = quality_of_run(out)
     if as_json:

@@ -84,7 +84,7 @@ def print_grown(results: Mapping[str, Any]) -> None:
 
 
 def _print_plan(plan: Plan, short: str | None, *, as_json: bool) -> None:
-    from tilth.generation.estimate import duration_words
+    from tilth.runs.progress import duration_words
 
     if as_json:
         print_json({**asdict(plan), "seconds": plan.seconds, "too_short": short})

@@ -21,6 +21,7 @@ from tilth.paraphrase.settings import (
     RewriterTraining,
     RewriteSettings,
 )
+from tilth.runs import finished_results
 from tilth.runs.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def candidates(
     make_candidates(
         sentences, out, settings, column=column, split=split, cluster=cluster, **common.job
     )
-    found = _results(out)
+    found = finished_results(out)
     if common.json:
         print_json({**found, "dataset": str(out / "dataset")})
         return
@@ -106,7 +107,7 @@ def corpus(
     make_corpus(list(sources), out, settings, precision=precision, **common.job)
     with refuse_edited(out):
         write_corpus_report(out)
-        _show_corpus(_results(out), out, as_json=common.json)
+        _show_corpus(finished_results(out), out, as_json=common.json)
 
 
 def _show_corpus(found: dict[str, Any], out: Path, *, as_json: bool) -> None:
@@ -144,7 +145,7 @@ def train(
 
     train_rewriter(corpus, base, out, **common.job, **asdict(training))
     write_rewriter_report(out)
-    found = _results(out)
+    found = finished_results(out)
     if common.json:
         print_json(found)
         return
@@ -154,14 +155,6 @@ def train(
         f"{best['validation_loss']:.3f})"
     )
     say(f"report:   {out / 'report.html'}")
-
-
-def _results(out: Path) -> dict[str, Any]:
-    from tilth.runs import read_results
-
-    found = read_results(out)
-    assert found is not None  # it was just written
-    return found
 
 
 class _Default(typer.core.TyperGroup):

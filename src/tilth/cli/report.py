@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tilth.cli.options import ENCODER, RUN, Json
 from tilth.cli.screen import print_json, say
+from tilth.runs import read_run_json
 
 
 def report(
@@ -24,10 +25,10 @@ def report(
 
     [dim]tilth report runs/pairs[/dim]
     """
-    from tilth.report import command_of, write_report
+    from tilth.report.generation import write_report
     from tilth.report.run_reader import refuse_edited
 
-    command = command_of(run)
+    command = read_run_json(run)["command"]
     with refuse_edited(run):
         page = write_report(run, encoder=encoder)
         if command == "generate":

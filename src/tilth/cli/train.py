@@ -159,23 +159,23 @@ def scorer(
     """
     from tilth.workflows.train_scorer import train_scorer
 
-    result = train_scorer(pairs, out, settings, **common.job)
+    results = train_scorer(pairs, out, settings, **common.job)
     if common.json:
-        print_json({"model": str(out / "model"), **asdict(result)})
+        print_json({"model": str(out / "model"), **results})
         return
-    if result.tested:
+    if results["tested"]:
         head = ["", "Pearson", "Spearman", "95% interval", "pairs"]
         lines = [
             [name, f"{one['pearson']:.1f}", f"{one['spearman']:.1f}",
              f"{one['low']:.1f} to {one['high']:.1f}", f"{one['pairs']:,}"]
-            for name, one in result.tested.items()
+            for name, one in results["tested"].items()
         ]  # fmt: skip
         print_table("x 100, on the test pairs", head, lines)
-    for line in result.warnings:
+    for line in results["warnings"]:
         say(line)
-    best = result.best
+    best = results["best"]
     say(f"scorer: {out / 'model'} (seed {best['seed']}, step {best['step']}, "
-        f"{result.measure} {best['score']:.1f})")  # fmt: skip
+        f"{results['measure']} {best['score']:.1f})")  # fmt: skip
 
 
 def print_trained(results: Mapping[str, Any]) -> None:

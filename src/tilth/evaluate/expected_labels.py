@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 8
 # Kinds of labels, as data holds them and as a classifier gives them.
-_HOLDS = {
+HOLDS = {
     "class": "one label a row", "multi": "a list of labels a row", "number": "fractions",
     "tags": "a tag for each token",
 }  # fmt: skip
@@ -49,7 +49,7 @@ def read_gold(
     check_texts(classifier.name, classifier.texts_per_input, examples.columns, where)
     if labels.kind != classifier.kind:
         raise InputError(
-            f"{row_location(data, 0, split)}: the data has {_HOLDS[labels.kind]}, "
+            f"{row_location(data, 0, split)}: the data has {HOLDS[labels.kind]}, "
             f"{classifier.name!r} gives {_GIVES[classifier.kind]}: name another column of labels, "
             "or another model"
         )

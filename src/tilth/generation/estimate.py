@@ -15,6 +15,7 @@ from tilth.generation.generate import GenerateRequest, make_sampler
 from tilth.models import LM
 from tilth.models.endpoint import Endpoint
 from tilth.runs import Progress
+from tilth.runs.progress import duration_words
 
 TRIAL = 20
 # A local model's time is measured on more inputs where that takes no longer than this: the first
@@ -163,12 +164,3 @@ def _extrapolate(
         round(factor * (after - used)) for after, used in zip(_used(lm), before, strict=True)
     )
     return replace(estimate, requests=requests, endpoint_tokens=tokens)
-
-
-def duration_words(seconds: float) -> str:
-    """Return an estimated time in its largest unit."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -218,12 +218,6 @@ def generate(
             `text`. Equal texts count once.
         count: for single-text tasks: texts wanted for each label.
         from_x1: for pair tasks without inputs: generate this many first texts.
-        candidates: draw so many texts for each, and keep the one that its label's prompt makes
-            likeliest against those of its counter labels.
-        decay: lambda of self-debiasing; 0 turns it off.
-        floor: smallest factor of self-debiasing (epsilon).
-        top_k: 0 keeps all tokens.
-        top_p: 1 keeps all tokens.
         max_new_tokens: a text not closed by then is dropped.
         chat: prompt a local model by its tokenizer's chat template, if there is one; False for a
             base model whose tokenizer has one nevertheless.
@@ -349,7 +343,7 @@ def _complete_run(
         out,
         command="generate",
         settings={
-            **settings.to_dict(), "task": task.to_dict(), "model": lm.name, **precision,
+            **asdict(settings), "task": task.to_dict(), "model": lm.name, **precision,
             "rows": rows if isinstance(lm, LM) else None,  # requests at once change no text
         },
         fingerprints=prints,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from tilth.errors import InputError
 from tilth.limits import PARTS, SEED, SHARE, Number, check_fields, whole
@@ -56,13 +56,3 @@ class GenerateSettings(Sampling):
             raise InputError(
                 f"max_tries is {self.max_tries}: it cannot be below per_input, {self.per_input}"
             )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as run.json records them."""
-        found = asdict(self)
-        for name in ("multiline", "chat", "system"):
-            if not found[name]:  # resumes runs begun before these settings existed
-                del found[name]
-        if self.candidates == 1:
-            del found["candidates"]
-        return found

@@ -26,11 +26,7 @@ from tilth.models.pretrained import (
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-# Modules of tilth by their present and former names, and where their classes are.
-_OURS = {
-    "tilth.encoders.word_vectors.WordVectors": "tilth.encoders.word_vectors:WordVectors",
-    "tilth.encoders.words.WordVectors": "tilth.encoders.word_vectors:WordVectors",
-}
+_OURS = "tilth.encoders.word_vectors.WordVectors"  # a module of tilth
 _MODULE = re.compile(
     r"sentence_transformers\.(models|(base|sentence_transformer)\.modules)(\.[a-z_]+)?\."
     r"(Transformer|Pooling|Dense|Normalize|LayerNorm|Dropout|StaticEmbedding|WeightedLayerPooling)"
@@ -101,9 +97,9 @@ def _load(files: ModelFiles, device: str) -> SentenceTransformer:
 
     with files.reading():
         modules = _checked_modules(files)
-        if any(module["type"] in _OURS for module in modules):
+        if any(module["type"] == _OURS for module in modules):
             # sentence-transformers loads other classes than its own only with trust in any code.
-            kinds = [resolve_name(_OURS.get(each["type"], each["type"])) for each in modules]
+            kinds = [resolve_name(each["type"]) for each in modules]
             loaded = [
                 kind.load(files.source.name, subfolder=module["path"], **files.options)
                 for kind, module in zip(kinds, modules, strict=True)
@@ -138,7 +134,7 @@ def _checked_modules(files: ModelFiles) -> list[dict[str, str]]:
         kind, folder = module["type"], module["path"]
         if ".." in Path(folder).parts or Path(folder).is_absolute():
             raise ValueError(f"modules.json names a path outside the model, {folder!r}")
-        if kind not in _OURS and not _MODULE.fullmatch(kind):
+        if kind != _OURS and not _MODULE.fullmatch(kind):
             raise ValueError(f"modules.json names the class {kind!r}: tilth loads no such module")
         if kind.endswith(_WITH_WEIGHTS) and _file(files, "model.safetensors", folder) is None:
             raise ValueError(

@@ -51,7 +51,7 @@ _RESULTS = {"candidates": int, "left_out": dict, "kept": int, "drawn": dict}
 def make_corpus(
     source: CandidateSource | Sequence[CandidateSource],
     out: str | Path,
-    settings: CorpusSettings | None = None,
+    settings: CorpusSettings,
     *,
     device: str = "auto",
     precision: str = "auto",
@@ -76,7 +76,6 @@ def make_corpus(
         Ogasa, Kajiwara and Arase, sections 3.3 and 4.1. That rewrites, too, stay in one split is
         ours.
     """
-    settings = settings or CorpusSettings()
     candidates = Candidates(source, part_size=settings.part_size)
     refuse_inside(as_path(out), *candidates.names)
     recorded: dict[str, Any] = {

@@ -50,7 +50,7 @@ _TEXTS_AT_ONCE = 10_000
 def make_candidates(
     source: str | Path | Dataset,
     out: str | Path,
-    settings: CandidateSettings | None = None,
+    settings: CandidateSettings,
     *,
     column: str | None = None,
     split: str = "train",
@@ -73,7 +73,6 @@ def make_candidates(
     Returns:
         The kept rows: text_a, text_b (the candidate), meaning, wording, and their origin.
     """
-    settings = settings or CandidateSettings()
     out, size, precision = as_path(out), settings.part_size, settings.precision
     if isinstance(source, (str, Path)):
         refuse_inside(out, str(source))

@@ -247,7 +247,7 @@ def _clean(text: Any) -> str:
     return " ".join(text.split()) if isinstance(text, str) else ""
 
 
-def _measured_names(column: str, columns: Sequence[str]) -> tuple[str, str, str]:
+def measured_names(column: str, columns: Sequence[str]) -> tuple[str, str, str]:
     """Return the names of the columns for a column's original, meaning and wording."""
     end = f"_{column}" if len(columns) > 1 else ""
     return f"original{end}", f"meaning{end}", f"wording{end}"
@@ -258,7 +258,7 @@ def _added_columns(columns: Sequence[str]) -> dict[str, pa.DataType]:
     added: dict[str, pa.DataType] = {}
     for column in columns:
         types = (pa.string(), pa.float64(), pa.float64())
-        added |= dict(zip(_measured_names(column, columns), types, strict=True))
+        added |= dict(zip(measured_names(column, columns), types, strict=True))
     return added | ORIGIN
 
 
@@ -300,7 +300,7 @@ def _part_rows(
                 DROP_REASON: problem,
             }
             for name, side, rewrite in zip(columns, sides, chosen, strict=True):
-                original, meaning, wording = _measured_names(name, columns)
+                original, meaning, wording = measured_names(name, columns)
                 cells[name] = side if rewrite is None else rewrite.text
                 cells[original] = side
                 cells[meaning] = rewrite and rewrite.meaning

@@ -66,7 +66,7 @@ def run_recipe(
     scale: str,
     data: Path,
     out: Path,
-    settings: RecipeSettings | None = None,
+    settings: RecipeSettings,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Table | Listing, Path]:
     """Run the unfinished steps of a recipe and return its table and the table's folder.
@@ -76,7 +76,7 @@ def run_recipe(
             report.html. Recipes with the same `out` share their steps.
         say: called with the name of each step as it begins.
     """
-    recipe, settings = find_recipe(name), settings or RecipeSettings()
+    recipe = find_recipe(name)
     SCALE.check("scale", scale)
     size = recipe.sized(scale, settings)
     from tilth.runs import Run, RunMismatch, refuse_foreign  # not above: pyarrow

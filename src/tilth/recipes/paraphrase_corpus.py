@@ -103,13 +103,12 @@ def _corpus(steps: Steps[Any], candidates: Dataset, figure: Figure) -> Path:
     from tilth.paraphrase.corpus import make_corpus
     from tilth.paraphrase.settings import CorpusSettings
     from tilth.recipes.paraphrase import measured_pairs
-    from tilth.runs import read_results
+    from tilth.runs import finished_results
 
     folder = steps.at("corpus")
     settings = CorpusSettings(**steps.scale.corpus)
     make_corpus(candidates, folder, settings, quiet=steps.settings.quiet)
-    found = read_results(folder)
-    assert found is not None  # just made
+    found = finished_results(folder)
     pairs = measured_pairs(candidates)
     means = [pairs.meaning.mean(), pairs.wording.mean(), None, None, 100 * pairs.same]
     figure.add(_CANDIDATES, [*means, found["candidates"]], pairs.plane)
@@ -125,15 +124,14 @@ def _corpus(steps: Steps[Any], candidates: Dataset, figure: Figure) -> Path:
 def _trained(steps: Steps[Any], corpus: Path) -> tuple[Path, str]:
     """Train the base on the corpus as a step; return the run, and a note on its losses."""
     from tilth.paraphrase.train import train_rewriter
-    from tilth.runs import read_results
+    from tilth.runs import finished_results
 
     folder = steps.at("rewriter")
     train_rewriter(
         corpus, steps.scale.base, folder, device=steps.settings.device,
         quiet=steps.settings.quiet, **steps.scale.training,
     )  # fmt: skip
-    found = read_results(folder)
-    assert found is not None  # just trained
+    found = finished_results(folder)
     best, losses = found["best"], found["curve"]["validation_loss"]
     return folder, (
         f"Validation loss {losses[0]:.3f} after the first epoch and {best['validation_loss']:.3f} "

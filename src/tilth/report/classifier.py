@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow.parquet as pq
 from markupsafe import Markup
 
-from tilth.errors import InputError
 from tilth.metrics.scores import are_tags
 from tilth.report.charts import ChartBar, ChartRow, bar_chart, curve_charts, scale_over
 from tilth.report.html import count_of, number, percent, write_page
@@ -26,7 +25,7 @@ from tilth.report.systems import (
     tested_on,
     validation_words,
 )
-from tilth.runs import read_results
+from tilth.runs import finished_results
 
 COMMANDS = ("train classifier", "train tagger")
 MOST_CONFUSED = 20  # classes; a larger table cannot be read
@@ -71,13 +70,7 @@ def write_classifier_report(folder: Path) -> Path:
 
 def training_results(folder: Path) -> dict[str, Any]:
     """Return the results.json of a training."""
-    found = read_results(folder, {"measure": str, "best": dict, "seeds": list})
-    if found is None:
-        raise InputError(
-            f"{folder}: the training is not finished, or its results.json is damaged: the same "
-            "command goes on where it stopped"
-        )
-    return found
+    return finished_results(folder, {"measure": str, "best": dict, "seeds": list})
 
 
 def _claim(settings: Mapping[str, Any], results: Mapping[str, Any]) -> str:

@@ -19,7 +19,6 @@ from tilth.report.html import count_of, duration, number, percent, write_page
 from tilth.report.quality import Quality
 from tilth.report.run_reader import (
     TIME_NOTE,
-    command_of,
     part_files,
     read_run,
     seconds_taken,
@@ -35,6 +34,7 @@ from tilth.report.tries import (
     open_tries,
     unmeasured_labels,
 )
+from tilth.runs import read_run_json
 
 PAIRS_PER_LABEL = 2_000  # enough for the shape of a distribution
 PAIRS_IN_ALL = 40_000  # with many labels each gets fewer, so that an encoder stays quick
@@ -94,7 +94,7 @@ def write_report(run_folder: str | Path, *, encoder: str | None = None) -> Path:
         "train tagger": write_classifier_report,
         "grow": write_grow_report,
     }
-    command = command_of(folder)
+    command = read_run_json(folder)["command"]
     if command != "generate" and encoder is not None:
         raise InputError(f"{folder}: --encoder counts for generate runs only: leave it out")
     if command in others:

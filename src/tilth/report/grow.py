@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from tilth.data.sources import folder_configs, load_folder
-from tilth.errors import InputError
 from tilth.report.classifier import (
     calibration_lines,
     class_lines,
@@ -19,7 +18,7 @@ from tilth.report.classifier import (
 from tilth.report.html import duration, number, percent, write_page
 from tilth.report.run_reader import read_run, settings_facts
 from tilth.report.systems import METRICS, figure, figure_cell, figures_of, interval, system_line
-from tilth.runs import read_results
+from tilth.runs import finished_results
 
 _READ = 4  # training rows of each origin
 
@@ -82,13 +81,7 @@ def _given(settings: Mapping[str, Any]) -> str:
 
 def grow_results(folder: Path) -> dict[str, Any]:
     """Return the results.json of a run that has kept a model."""
-    found = read_results(folder, {"task": str, "arm": str, "arms": list})
-    if found is None:
-        raise InputError(
-            f"{folder}: nothing is kept yet, or its results.json is damaged: the same tilth grow "
-            "command goes on where it stopped"
-        )
-    return found
+    return finished_results(folder, {"task": str, "arm": str, "arms": list})
 
 
 def _claim(results: Mapping[str, Any]) -> str:

@@ -12,14 +12,13 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from tilth.data import load_folder
-from tilth.errors import InputError
 from tilth.paraphrase.candidates import BINS
 from tilth.paraphrase.tags import CELLS, MEANINGS, MOST_MEANING, MOST_WORDING, WORDINGS, Cell
 from tilth.report.charts import count_rows, curve_charts, gain_map, heat_map
 from tilth.report.html import count_of, number, percent, write_page
 from tilth.report.rewrites import DROPPED, RewriteExample, RewriteReport, read_rewrites
 from tilth.report.run_reader import read_run, settings_facts, time_figure
-from tilth.runs import read_results
+from tilth.runs import finished_results
 
 SHOWN_PAIRS = 3  # of each corner cell
 _KEPT = (MEANINGS[0], MOST_MEANING, 0, MOST_WORDING)  # what the filter keeps
@@ -286,11 +285,7 @@ def write_rewriter_report(run_folder: str | Path) -> Path:
 
 
 def _finished(folder: Path, command: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    run = read_run(folder, command)
-    found = read_results(folder)
-    if found is None:
-        raise InputError(f"{folder}: no readable results.json: run `tilth {command}` to its end")
-    return run, found
+    return read_run(folder, command), finished_results(folder)
 
 
 def _cell_lines(cells: Sequence[Mapping[str, Any]]) -> list[list[Any]]:

@@ -17,6 +17,7 @@ from tilth.data.normalize import normalize_text
 from tilth.data.parquet import class_names
 from tilth.errors import InputError
 from tilth.paraphrase.candidates import BINS
+from tilth.paraphrase.paraphrase_set import measured_names
 from tilth.paraphrase.similarity import long_enough
 from tilth.paraphrase.tags import CELLS, Cell, asked_cell, cells_of
 from tilth.report.html import number, percent
@@ -201,12 +202,6 @@ def read_rewrites(folder: Path) -> RewriteReport:
         )
 
 
-def pair_columns(column: str, columns: Sequence[str]) -> tuple[str, str, str, str]:
-    """Return the column names of text, rewrite, meaning and wording."""
-    end = f"_{column}" if len(columns) > 1 else ""
-    return f"original{end}", column, f"meaning{end}", f"wording{end}"
-
-
 def _rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Yield tables with the columns of `_ROWS`."""
     for table in tables:
@@ -227,7 +222,7 @@ def _is_rewrite(table: pa.Table) -> pa.ChunkedArray:
 
 def _pair_names(settings: Mapping[str, Any]) -> list[str]:
     columns = list(settings["columns"])
-    names = [name for column in columns for name in pair_columns(column, columns)]
+    names = [name for one in columns for name in (one, *measured_names(one, columns))]
     return [*names, *(name for name in _LABELS if name not in columns), *_ORIGIN]
 
 
@@ -244,9 +239,9 @@ def _pairs(
         labels = [name for name in _LABELS if name in made.column_names and name not in columns]
         told = [_label(row, classes) for row in made.select(labels).to_pylist()]
         for column in columns:
-            names = pair_columns(column, columns)
-            source, text = (made[name].to_pylist() for name in names[:2])
-            meaning, wording = (made[name].to_numpy().astype(np.float64) for name in names[2:])
+            original, *measured = measured_names(column, columns)
+            source, text = (made[name].to_pylist() for name in (original, column))
+            meaning, wording = (made[name].to_numpy().astype(np.float64) for name in measured)
             yield pa.table(
                 {
                     "row": np.arange(first, first + len(made)),

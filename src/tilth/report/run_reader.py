@@ -28,16 +28,6 @@ TIME_NOTE = "from the start to the last part written, pauses included"
 log = logging.getLogger(__name__)
 
 
-def command_of(folder: Path) -> str:
-    """Return the tilth command of a run.
-
-    Raises:
-        InputError: there is no run.json.
-        TilthError: it cannot be read.
-    """
-    return str(read_run_json(folder)["command"])
-
-
 def read_run(folder: Path, *commands: str) -> dict[str, Any]:
     """Return the run.json of a run of one of `commands`; raise InputError for any other folder."""
     found = read_run_json(folder)

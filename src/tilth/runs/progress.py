@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LINES = 30.0
 
 
+def duration_words(seconds: float) -> str:
+    """Return an estimated time in its largest unit."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
 class Progress:
     """Count done items, kept and dropped rows, and show them.
 
@@ -60,8 +69,9 @@ class Progress:
     def line(self) -> str:
         """Return the state as one line."""
         seconds, here = time.monotonic() - self._begun, self.done - self._before
-        left = f", {(self.total - self.done) * seconds / here:.0f} s left" if here else ""
-        return f"{self.done}/{self.total} {self._what}, {self._rate()}{left}"
+        left = (self.total - self.done) * seconds / max(here, 1)
+        ends = f", {duration_words(left)} left" if here else ""
+        return f"{self.done}/{self.total} {self._what}, {self._rate()}{ends}"
 
     def _rate(self) -> str:
         seconds = max(time.monotonic() - self._begun, 1e-9)

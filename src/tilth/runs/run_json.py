@@ -90,6 +90,17 @@ def read_results(folder: Path, kinds: Mapping[str, type] = {}) -> dict[str, Json
     return found if valid else None
 
 
+def finished_results(folder: Path, kinds: Mapping[str, type] = {}) -> dict[str, Json]:
+    """Return the content of a finished run's results.json, as `read_results`; else refuse it."""
+    found = read_results(folder, kinds)
+    if found is None:
+        raise InputError(
+            f"{folder}: the run is not finished, or its results.json is damaged: the same command "
+            "goes on where it stopped"
+        )
+    return found
+
+
 def write_results(folder: Path, results: Mapping[str, Json]) -> None:
     """Write a folder's results.json."""
     write_file(folder / RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")

@@ -103,7 +103,7 @@ def few_shot(
     task: TaskData,
     bank: Bank,
     out: str | Path,
-    settings: FewShot | None = None,
+    settings: FewShot,
     *,
     device: str = "auto",
     quiet: bool = False,
@@ -120,7 +120,6 @@ def few_shot(
             no text of the test set is drawn or retrieved.
         out: the run folder; the same call resumes, and repeats the unfinished training and the
             teachers of its draw.
-        settings: None: as in the paper.
         device: `auto`, `cpu`, `cuda` or `cuda:0`.
         quiet: no progress bar.
         overwrite: start the run folder anew.
@@ -128,7 +127,6 @@ def few_shot(
     Reference:
         Du et al. 2021, arXiv 2010.02194, section 3.3, "Few-shot learning experiments".
     """
-    settings = settings or FewShot()
     settings = replace(settings, training=settings.training.for_base(settings.base))
     check_processes(device)
     task = _checked(task, settings)

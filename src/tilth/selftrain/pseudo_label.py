@@ -132,13 +132,8 @@ def label_in_run(
         parts=hits.parts,
     )
     tokenizer = None if tokens is None else learn_tokenizer(tokens)
-
-    def here() -> Classifier:
-        return teacher
-
-    load = here
-    if cluster is not None and cluster.on is not None:
-        load = partial(_load_teacher, teacher.name, teacher.labels, fingerprint)
+    again = partial(_load_teacher, teacher.name, teacher.labels, fingerprint)
+    load = again if cluster is not None and cluster.on is not None else lambda: teacher
     with run:
         if run.missing():
             job = PartJob(

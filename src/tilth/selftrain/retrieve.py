@@ -16,7 +16,7 @@ from tilth.bank.queries import Queries, task_queries
 from tilth.bank.search.decontaminate import Exclusion
 from tilth.data.hashing import hash_of
 from tilth.errors import InputError
-from tilth.runs import RESULTS, Progress, Run, read_results
+from tilth.runs import RESULTS, Progress, Run, finished_results, read_results
 from tilth.runs.cluster import Cluster
 from tilth.selftrain.settings import Augmentation
 
@@ -181,10 +181,7 @@ def retrieve_in_run(
 
 def results_of(run: Run) -> dict[str, Any]:
     """Return the results.json of a finished run of `retrieve_in_run`."""
-    found = read_results(run.path, _ABOUT)
-    if found is None:
-        raise InputError(f"{run.path}: results.json is missing: the same command writes it anew")
-    return found
+    return finished_results(run.path, _ABOUT)
 
 
 def read_columns(run: Run, names: Sequence[str]) -> pa.Table:

@@ -324,8 +324,13 @@ class Annotations:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the tokens of a text between ASCII's white space: others are part of tokens."""
-    return re.findall(r"\S+", text, re.ASCII)
+    """Return the words of a text that spans count."""
+    return [text[start:end] for start, end in word_places(text)]
+
+
+def word_places(text: str) -> list[tuple[int, int]]:
+    """Return start and end of the words that spans count: other spaces than ASCII's are in them."""
+    return [match.span() for match in re.finditer(r"\S+", text, re.ASCII)]
 
 
 def checked_value(about: SampleAbout, item: SampleItem, given: Mapping[str, str]) -> Any:

@@ -12,7 +12,6 @@ from markupsafe import Markup, escape
 from tilth.errors import InputError, TilthError
 from tilth.report.charts import bar
 from tilth.report.generation import DROP_REASONS
-from tilth.view.columns import Histogram
 from tilth.view.rows import GROUPS, WHOLE, detail_of, label_names
 from tilth.view.runs import RUNNING, RunEntry, instructions_of
 from tilth.view.site import Asked, HttpReply, NotFoundError, Site, url
@@ -243,13 +242,10 @@ def _histogram(entry: RunEntry, store: RowStore, chosen: RowFilter, name: str) -
             f'width="{0.88 * width:.2f}%" height="{height:.1f}"/></a>'
         )
     return {
-        "name": name, "bins": Markup("".join(bins)), "ends": _ends(found),
+        "name": name, "bins": Markup("".join(bins)),
+        "ends": (f"{found.low:.3g}", f"{found.high:.3g}"),
         "is_ranged": name in chosen.ranges, "all": every,
     }  # fmt: skip
-
-
-def _ends(found: Histogram) -> tuple[str, str]:
-    return f"{found.low:.3g}", f"{found.high:.3g}"
 
 
 def _group_of(detail: Mapping[str, Any]) -> str | None:

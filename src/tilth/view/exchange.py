@@ -6,7 +6,6 @@ Rows are found again by the key of their content, or else by their texts.
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,7 @@ from tilth.view.annotations import (
     SampleAbout,
     SampleItem,
     checked_value,
+    word_places,
 )
 
 JSONL, ARGILLA, LABEL_STUDIO = "jsonl", "argilla", "label-studio"
@@ -293,13 +293,13 @@ def _fitting(record: ReadRecord, about: SampleAbout) -> Iterator[tuple[str, Any,
 
 def _characters(text: str, spans: Sequence[Sequence[Any]]) -> list[tuple[int, int, str]]:
     """Return spans of words as spans of characters."""
-    words = [match.span() for match in re.finditer(r"\S+", text)]
+    words = word_places(text)
     return [(words[first][0], words[last - 1][1], kind) for first, last, kind in spans]
 
 
 def _words(text: str, spans: Sequence[tuple[int, int, str]]) -> list[list[Any]]:
     """Return spans of characters as spans of the words that they touch."""
-    words = [match.span() for match in re.finditer(r"\S+", text)]
+    words = word_places(text)
     found = []
     for start, end, kind in spans:
         touched = [place for place, (one, stop) in enumerate(words) if one < end and stop > start]

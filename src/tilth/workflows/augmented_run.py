@@ -18,7 +18,7 @@ from tilth.data.normalize import normalize_text
 from tilth.data.readers import row_location
 from tilth.data.sources import folder_configs, load_folder
 from tilth.errors import InputError
-from tilth.evaluate.expected_labels import refuse_unknown
+from tilth.evaluate.expected_labels import HOLDS, refuse_unknown
 from tilth.runs import read_run_json
 from tilth.storage import as_path, exists, pull
 
@@ -164,11 +164,9 @@ def refuse_other_labels(
     found = examples.labels
     assert found is not None  # they are asked for
     if found.kind != kind:
-        holds = {"class": "one label a row", "multi": "a list of labels a row",
-                 "number": "fractions", "tags": "a tag for each token"}  # fmt: skip
         raise InputError(
-            f"{row_location(data, 0, 'test')}: the test set has {holds[found.kind]}, {source} "
-            f"{holds[kind]}: name another column of labels, or another file"
+            f"{row_location(data, 0, 'test')}: the test set has {HOLDS[found.kind]}, {source} "
+            f"{HOLDS[kind]}: name another column of labels, or another file"
         )
     refuse_unknown(examples, list(dict.fromkeys(labels)), data, "test", f"{source} knows")
 

@@ -53,45 +53,37 @@ class Baseline:
         return found
 
 
-def baselines(
-    rows: LabeledExamples, *, encoder: str | None = None, device: str = "auto"
-) -> list[System]:
+def baselines(rows: LabeledExamples, *, device: str = "auto") -> list[System]:
     """Fit the baselines of a task on at most 20,000 labelled rows.
 
     For texts: logistic regression on the embeddings of an encoder and on TF-IDF of words and word
     pairs, and the share of each label; for single texts also SetFit. For tokens: logistic
     regression on the words around a token, and each word's most frequent tag. Soft labels count as
-    hard ones.
-
-    Args:
-        encoder: None: starter-encoder. Without it installed there are no baselines of it.
+    hard ones. Where the encoder, starter-encoder, is not installed there are no baselines of it.
     """
-    encoder = encoder or STARTER
     if rows.kind == "tags":
         names = [WORDS, FREQUENT]
     else:
         names = [ENCODER, TFIDF, MAJORITY]
         if len(rows.texts[0]) == 1:
             names.insert(0, SETFIT)
-        if _loaded(encoder, device) is None:
+        if _starter(device) is None:
             names = [TFIDF, MAJORITY]
     return [
         System(
-            name, fit_baseline(name, rows, encoder=encoder, device=device),
-            encoder if name in (SETFIT, ENCODER) else "",
+            name, fit_baseline(name, rows, device=device),
+            STARTER if name in (SETFIT, ENCODER) else "",
         )
         for name in names
     ]  # fmt: skip
 
 
-def fit_baseline(
-    name: str, rows: LabeledExamples, *, encoder: str | None = None, device: str = "auto"
-) -> Baseline:
+def fit_baseline(name: str, rows: LabeledExamples, *, device: str = "auto") -> Baseline:
     """Fit one of the baselines by its name on at most 20,000 rows."""
     if len(rows) > _MAX_ROWS:
         rows = rows.select(np.sort(np.random.default_rng(0).permutation(len(rows))[:_MAX_ROWS]))
     rows = rows.hard()
-    return Baseline(name, rows.kind, rows.labels, _FITS[name](rows, encoder or STARTER, device))
+    return Baseline(name, rows.kind, rows.labels, _FITS[name](rows, device))
 
 
 def _fit_majority(rows: LabeledExamples, *_: str) -> Answer:
@@ -103,15 +95,15 @@ def _fit_tfidf(rows: LabeledExamples, *_: str) -> Answer:
     return _fitted(rows, _tfidf(rows.texts), _C_WORDS)
 
 
-def _fit_encoder(rows: LabeledExamples, encoder: str, device: str) -> Answer:
+def _fit_encoder(rows: LabeledExamples, device: str) -> Answer:
     strength = _C_FEW if len(rows.labels) <= _FEW else _C_MANY
-    return _fitted(rows, _embeddings(_loaded(encoder, device)), strength)
+    return _fitted(rows, _embeddings(_starter(device)), strength)
 
 
-def _fit_setfit(rows: LabeledExamples, base: str, device: str) -> Answer:
+def _fit_setfit(rows: LabeledExamples, device: str) -> Answer:
     """Return logistic regression on embeddings of an encoder that is trained on pairs of rows."""
     encoder = train_setfit(
-        [text for (text,) in rows.texts], np.asarray(rows.targets), base, device=device
+        [text for (text,) in rows.texts], np.asarray(rows.targets), STARTER, device=device
     )
     return _fitted(rows, _embeddings(encoder, is_unit=False), _C_SETFIT)
 
@@ -134,10 +126,10 @@ def _tfidf(texts: Sequence[tuple[str, ...]]) -> Features:
     return lambda rows: vectors.transform(joined(rows))
 
 
-def _loaded(encoder: str, device: str) -> Any:
-    """Load an encoder; None: it is not installed, or is none."""
+def _starter(device: str) -> Any:
+    """Load the encoder of the baselines; None: it is not installed."""
     try:
-        return load_encoder(encoder, device=device)
+        return load_encoder(STARTER, device=device)
     except InputError:
         return None
 
@@ -210,7 +202,7 @@ def _frequent(rows: LabeledExamples, *_: str) -> Answer:
     ]
 
 
-_FITS: dict[str, Callable[[LabeledExamples, str, str], Answer]] = {
+_FITS: dict[str, Callable[[LabeledExamples, str], Answer]] = {
     SETFIT: _fit_setfit, ENCODER: _fit_encoder, TFIDF: _fit_tfidf, MAJORITY: _fit_majority,
     WORDS: _tagger, FREQUENT: _frequent,
 }  # fmt: skip

@@ -128,7 +128,8 @@ def _evaluate(
         if folder is None:
             continue
         for file in task.tests:
-            split = "test" if len(task.tests) == 1 else f"test_{_ending(file)}"
+            ending = "matched" if file.endswith("-m") else "mismatched"
+            split = "test" if len(task.tests) == 1 else f"test_{ending}"
             examples, _ = _read(name, task, data, split, need_label=False)
             rows = 0 if examples is None else len(examples)
             if examples is None or rows != task.tests[file]:
@@ -139,10 +140,6 @@ def _evaluate(
                 continue
             files.append(str(write_submission(folder, file, predict(examples))))
     return GlueResult(found, files, list(FILES), notes)
-
-
-def _ending(file: str) -> str:
-    return "matched" if file.endswith("-m") else "mismatched"
 
 
 def _read(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -134,19 +134,6 @@ def _table(measured: Sequence[SetCosines]) -> pa.Table:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StsEvaluation:
-    """Results of `tilth evaluate sts`.
-
-    Attributes:
-        scores: as `evaluate_sts` returns them.
-        wrong: the pairs with the largest error.
-    """
-
-    scores: Scores
-    wrong: list[dict[str, Any]]
-
-
 def evaluate_sts_to_run(
     name: str,
     data: str,
@@ -156,12 +143,15 @@ def evaluate_sts_to_run(
     wrong: int = WRONG_PAIRS,
     device: str = "auto",
     overwrite: bool = False,
-) -> StsEvaluation:
+) -> tuple[Scores, list[dict[str, Any]]]:
     """Evaluate an encoder by name; with `out`, keep scores and a report in a run folder.
 
     Args:
         out: a run folder for results.json and report.html, or None.
         wrong: number of the pairs with the largest error; 20 at least.
+
+    Returns:
+        The scores, as `evaluate_sts` returns them, and these pairs.
     """
     protocol, training = settings.protocol, settings.training
     resampling = {"bootstrap": settings.bootstrap, "seed": settings.seed}
@@ -193,18 +183,18 @@ def evaluate_sts_to_run(
     )
     asked = asked_sets(data, settings.sets)
     scores = summarise_sts(measured, asked, protocol=protocol, **resampling)
-    evaluation = StsEvaluation(scores, most_wrong_pairs(measured, max(wrong, WRONG_PAIRS)))
+    pairs = most_wrong_pairs(measured, max(wrong, WRONG_PAIRS))
     if run is not None:
         with run:
             run.write_results(scores)
             write_encoder_report(
                 run.path / "report.html",
-                EncoderComparison(bars_of(name, scores), wrong={name: evaluation.wrong}),
+                EncoderComparison(bars_of(name, scores), wrong={name: pairs}),
                 title=f"{name} on STS",
                 facts=[("encoder", name), ("data", data), ("protocol", protocol)],
                 notes=remarks(scores),
             )
-    return evaluation
+    return scores, pairs
 
 
 def pairs_of(name: str) -> str | None:

@@ -142,9 +142,8 @@ def predict_to_run(
             part: pa.Table = table[index * PART : (index + 1) * PART]
             return part.select(list(columns))
 
-        load: Callable[[], Predictor] = partial(_loaded, predictor)
-        if cluster is not None and cluster.on is not None:
-            load = partial(_load_again, model, settings, predictor.fingerprint)
+        again = partial(_load_again, model, settings, predictor.fingerprint)
+        load = again if cluster is not None and cluster.on is not None else lambda: predictor
         job = PartJob(
             partial(_start, load, columns, adds), given, part_sizes(len(rows), PART), "rows"
         )
@@ -154,10 +153,6 @@ def predict_to_run(
             results = _write_dataset(run, rows, predictor, adds)
             run.write_results(results)
     return results
-
-
-def _loaded(predictor: Predictor) -> Predictor:
-    return predictor
 
 
 def _load_again(model: str, settings: Prediction, fingerprint: str) -> Predictor:

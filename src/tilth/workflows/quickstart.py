@@ -10,7 +10,7 @@ from tilth.generation.generate import GenerateRequest, run_generate
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
 from tilth.models import load_lm
-from tilth.report import write_report
+from tilth.report.generation import write_report
 from tilth.workflows.curate import curate_folder
 
 

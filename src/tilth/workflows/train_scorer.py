@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,34 +15,17 @@ from tilth.data.examples import read_examples
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs, read_pairs
 from tilth.errors import InputError, TilthError
 from tilth.metrics.correlation import bootstrap_spearman, pearson, spearman
-from tilth.metrics.significance import RESAMPLES
+from tilth.metrics.significance import RESAMPLES, percentile_interval
 from tilth.models.polarity import has_polarity
 from tilth.models.scorer import load_scorer
 from tilth.paraphrase.similarity import without_symbols
-from tilth.runs import read_results, refuse_inside, write_results
+from tilth.runs import finished_results, refuse_inside, write_results
 from tilth.workflows.settings import ScorerOptions
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 OUTPUT = "similarity"  # the only label of the model
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedScorer:
-    """Results of a training, as results.json holds them.
-
-    Attributes:
-        measure: of the validation pairs, whose best seed and step are kept.
-        best: seed, step and score (x 100) of the kept weights.
-        tested: scorer -> pairs, pearson, spearman (x 100), low and high (95%) of the test pairs.
-    """
-
-    measure: str
-    best: dict[str, Any]
-    seeds: list[dict[str, Any]]
-    tested: dict[str, dict[str, float]]
-    warnings: list[str]
 
 
 def train_scorer(
@@ -54,7 +36,7 @@ def train_scorer(
     device: str = "auto",
     overwrite: bool = False,
     quiet: bool = False,
-) -> TrainedScorer:
+) -> dict[str, Any]:
     """Train a cross-encoder that reads two texts and gives their similarity in meaning.
 
     It learns the labels as probabilities (binary cross-entropy of one output), with several seeds,
@@ -63,6 +45,10 @@ def train_scorer(
     Args:
         pairs: graded pairs, as `read_pairs` reads them.
         out: the run folder; the same call resumes, and `load_scorer(out)` loads the result.
+
+    Returns:
+        The results.json: of the training, and `tested`: scorer -> pairs, pearson, spearman (x 100),
+        low and high (95%) of the test pairs.
 
     Reference:
         Ogasa, Kajiwara and Arase, section 4.2: DeBERTaV3-large on STS-B, the best of ten seeds;
@@ -102,15 +88,11 @@ def train_scorer(
         recorded={"highest": options.highest, "symbols": options.symbols},
         sources={name: where for name, where in given.items() if where is not None},
     )  # fmt: skip
-    found = read_results(out)
-    assert found is not None  # it was just written
+    found = finished_results(out)
     tested = {} if test is None else _compare(out, test, options, device)
-    result = TrainedScorer(
-        found["measure"], found["best"], found["seeds"], tested, _warnings(tested)
-    )
-    added = {"tested": result.tested, "warnings": result.warnings}
-    write_results(out, {**found, **added})
-    return result
+    found |= {"tested": tested, "warnings": _warnings(tested)}
+    write_results(out, found)
+    return found
 
 
 def _pairs_of(rows: Dataset) -> list[tuple[str, ...]]:
@@ -144,10 +126,10 @@ def _compare(
             raise TilthError(f"{model}: every test pair has the same score: train it for longer")
         generator = np.random.default_rng(options.training.seed)
         replicates = bootstrap_spearman(gold, said, RESAMPLES, generator)
-        low, high = np.percentile(replicates, [2.5, 97.5])
+        low, high = percentile_interval(100 * replicates)
         found[name] = {
             "pairs": len(gold), "pearson": 100 * pearson(gold, said),
-            "spearman": 100 * spearman(gold, said), "low": 100 * low, "high": 100 * high,
+            "spearman": 100 * spearman(gold, said), "low": low, "high": high,
         }  # fmt: skip
     return found
 

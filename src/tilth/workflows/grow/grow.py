@@ -134,7 +134,7 @@ def grow(
 def grow_to_run(
     sources: GrowSources,
     out: str | Path,
-    settings: Growth | None = None,
+    settings: Growth,
     *,
     bootstrap: int = RESAMPLES,
     device: str = "auto",
@@ -146,7 +146,6 @@ def grow_to_run(
     Args:
         bootstrap: resamples of the test set's intervals.
     """
-    settings = settings or Growth()
     out = as_path(out)
     check_resamples(bootstrap, settings.seed)
     is_encoder = settings.task == SIMILARITY
@@ -158,9 +157,8 @@ def grow_to_run(
         return growing.complete(bootstrap, quiet=quiet)
 
 
-def plan(sources: GrowSources, settings: Growth | None = None, *, device: str = "auto") -> Plan:
+def plan(sources: GrowSources, settings: Growth, *, device: str = "auto") -> Plan:
     """Return what `grow` will try, with seconds at the speed that this machine has now."""
-    settings = settings or Growth()
     with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
         out = Path(folder)
         if settings.task == SIMILARITY:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tilth.generation.estimate import duration_words
 from tilth.metrics.significance import Interval
 from tilth.report.systems import figure, figure_cell, figures_of, signed_words
+from tilth.runs.progress import duration_words
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.search import Search
 

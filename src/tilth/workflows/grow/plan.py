@@ -13,10 +13,10 @@ from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.settings import Finetuning
 from tilth.errors import InputError
-from tilth.generation.estimate import duration_words
 from tilth.models.classifier import new_classifier
 from tilth.models.truncation import counted_cuts
 from tilth.report.systems import SETFIT
+from tilth.runs.progress import duration_words
 from tilth.workflows import baselines
 from tilth.workflows.grow.arms import Arm, Bases
 from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, REWRITES, Sources, fastest
