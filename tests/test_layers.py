@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -66,6 +67,14 @@ def imports(path: Path) -> set[str]:
             if parts[0] == "tilth" and len(parts) > 1:
                 found.add(parts[1])
     return found
+
+
+def test_the_map_of_contributing_names_every_module() -> None:
+    text = (ROOT.parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\w+", text.split("```text")[1].split("```")[0]))
+    by_kind = {ROOT / "cli", ROOT / "recipes", ROOT / "report"}  # a module each
+    for file in ROOT.rglob("*.py"):
+        assert file.parent in by_kind or file.stem[:2] == "__" or file.stem in named, file
 
 
 @pytest.mark.parametrize("folder", sorted(BELOW))

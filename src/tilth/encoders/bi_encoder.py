@@ -40,8 +40,8 @@ def train_encoder(
 ) -> SentenceTransformer:
     """Train a sentence encoder so that cosines approximate the labels of pairs.
 
-    The loss is the squared difference of cosine and label. Every 100 steps Spearman's correlation
-    on the validation part is measured; the best checkpoint is kept.
+    The loss is the squared difference of cosine and label. Every `evaluate_every` steps Spearman's
+    correlation on the validation part is measured; the best checkpoint is kept.
 
     Args:
         pairs: a data set, its splits, a list of rows, or their place, with text_a, text_b, label.

@@ -45,8 +45,8 @@ def train_simcse(
 ) -> SentenceTransformer:
     """Train a sentence encoder so that a text is nearer to its positive than to other texts.
 
-    The positive of a single text is the text itself under another dropout mask. Every 125 steps
-    Spearman's correlation on `dev` is measured; the best checkpoint is kept.
+    The positive of a single text is the text itself under another dropout mask. Every
+    `evaluate_every` steps Spearman's correlation on `dev` is measured; the best checkpoint is kept.
 
     Args:
         sources: texts, pairs or triples, as `read_contrastive` reads them.
