@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tilth.data import DatasetWriter, load_folder, read_rows, read_texts
 from tilth.data.examples import open_rows, read_examples
 from tilth.data.formats import split_of
-from tilth.data.parquet import class_names, parquet_tables
+from tilth.data.parquet import parquet_tables, schema_class_names
 from tilth.data.readers import row_location
 from tilth.data.sources import split_names
 from tilth.errors import InputError, TilthError
@@ -75,7 +75,7 @@ def test_class_numbers_of_parquet_have_their_names(tmp_path: Path) -> None:
     assert found["n"][:] == [1, 2, 3]
     for about in (b"no JSON", b'{"info": []}', b'{"info": {"features": {"label": 3}}}'):
         table = pa.table({"label": [0]}).replace_schema_metadata({b"huggingface": about})
-        assert class_names(table.schema) == {}
+        assert schema_class_names(table.schema) == {}
 
 
 def test_parquet(tmp_path: Path) -> None:

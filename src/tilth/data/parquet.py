@@ -28,7 +28,7 @@ def rows_of_parquet(
     """Yield (row number from 1, row) of a file; class numbers that have names are named."""
     number = 0
     try:
-        named = class_names(pq.read_schema(path))
+        named = schema_class_names(pq.read_schema(path))
         for table in parquet_tables(path, columns):
             for row in table.to_pylist():
                 number += 1
@@ -43,7 +43,7 @@ def rows_of_parquet(
         ) from error
 
 
-def class_names(schema: pa.Schema) -> dict[str, list[str]]:
+def schema_class_names(schema: pa.Schema) -> dict[str, list[str]]:
     """Return the names of the classes of columns, as `datasets` writes them into a schema.
 
     The columns hold numbers of classes, or lists of them.

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tilth.data.parquet import class_names
+from tilth.data.parquet import schema_class_names
 from tilth.data.sources import folder_configs
 from tilth.errors import InputError
 from tilth.metrics.scores import are_tags, spans
@@ -194,7 +194,7 @@ def _label_names(file: Path) -> tuple[str, list[str]]:
     """Return the type of a file's label column and its class names by number."""
     schema = pq.read_schema(file)
     column = next(name for name in LABELS if name in schema.names)
-    return str(schema.field(column).type), class_names(schema).get(column, [])
+    return str(schema.field(column).type), schema_class_names(schema).get(column, [])
 
 
 def _sentences(

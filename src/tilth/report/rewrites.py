@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tilth.data.normalize import normalize_text
-from tilth.data.parquet import class_names
+from tilth.data.parquet import schema_class_names
 from tilth.errors import InputError
 from tilth.paraphrase.candidates import BINS
 from tilth.paraphrase.paraphrase_set import measured_names
@@ -301,7 +301,7 @@ def _class_names(folder: Path) -> dict[str, list[str]]:
     """Return label column -> class names, from the data set's metadata."""
     file = next(iter(sorted((folder / "dataset").rglob("*.parquet"))), None)
     try:
-        return class_names(pq.read_schema(file)) if file else {}
+        return schema_class_names(pq.read_schema(file)) if file else {}
     except (pa.ArrowException, OSError):
         return {}  # labels are then shown as they are stored
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from tilth.data.examples import PAIRS, SINGLE, TOKENS
 from tilth.data.hashing import hash_of
 from tilth.data.labels import is_list
-from tilth.data.parquet import class_names, parquet_tables
+from tilth.data.parquet import parquet_tables, schema_class_names
 from tilth.data.writer import DROP_REASON
 from tilth.metrics.scores import spans
 
@@ -72,7 +72,7 @@ def label_names(path: Path) -> list[str]:
         sets = sorted((path.parent.parent / "dataset").glob("*/*.parquet"))
         path = sets[0] if sets else path
     try:
-        found = class_names(pq.read_schema(path))
+        found = schema_class_names(pq.read_schema(path))
     except (OSError, pa.ArrowException):
         return []
     return next((found[name] for name in _LABELS if name in found), [])

@@ -79,7 +79,7 @@ class WordIndex:
 
     def append(self, texts: pa.Array, first: int) -> None:
         """Add a segment of rows; `first` is the number of its first row."""
-        lists = words_of(texts)
+        lists = search_words(texts)
         found, rows = pc.list_flatten(lists).dictionary_encode(), pc.list_parent_indices(lists)
         order = pc.array_sort_indices(found.dictionary).to_numpy()
         rank = np.empty(len(order), np.int64)
@@ -115,7 +115,7 @@ class WordIndex:
         self._file.close()
 
 
-def words_of(texts: pa.Array) -> pa.Array:
+def search_words(texts: pa.Array) -> pa.Array:
     """Return the words of each text in lower case, some of them empty."""
     lowered = pc.utf8_lower(texts)
     apart = pc.replace_substring_regex(lowered, SPACELESS, r" \0 ")
@@ -127,7 +127,7 @@ def words_of_search(search: str) -> list[tuple[str, bool]]:
     found = []
     pieces = search.split()
     for piece, words in zip(
-        pieces, words_of(pa.array(pieces, pa.string())).to_pylist(), strict=True
+        pieces, search_words(pa.array(pieces, pa.string())).to_pylist(), strict=True
     ):
         kept = list(filter(None, words))
         found += [(word, piece.endswith("*") and word is kept[-1]) for word in kept]

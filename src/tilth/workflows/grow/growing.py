@@ -210,11 +210,11 @@ class Growing(ABC):
             ended = _WHY[self.search.go()]
             if ended == _WHY[FINISHED] and self._untried_arms():
                 ended += ", but for ways that would exceed the budget"
-            best = self.search.best() or self.search.first
+            best = self.search.best() or self.search.cheapest
             while best.sources and self.search.ablate(best):
                 best = self.search.best() or best
         else:
-            best = max(self.search.usable, key=self._untried)
+            best = max(self.search.usable, key=self._preference)
             ended = "nothing can be measured without labelled rows"
         self.keep(best)
         results = self._results(ended)
@@ -224,7 +224,7 @@ class Growing(ABC):
         self._write(results)
         return results
 
-    def _untried(self, arm: Arm) -> tuple[int, int]:
+    def _preference(self, arm: Arm) -> tuple[int, int]:
         """Return what an arm is chosen by where nothing can be measured: sources, then rounds.
 
         The second round helps where it trains the encoder, if the budget allows it.

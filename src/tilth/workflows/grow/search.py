@@ -403,14 +403,14 @@ class Search:
         return self.spent + trials * self.cost(arm) + self.reserve() > self.settings.seconds
 
     @property
-    def first(self) -> Arm:
+    def cheapest(self) -> Arm:
         """Return the arm that is kept where the budget allows to measure none."""
         saved = [arm for arm in self.usable if arm.is_saved]
         return min(saved, key=self.cost)
 
     def reserve(self) -> float:
         """Return the seconds that the last trainings will take."""
-        best = self.best() or self.first
+        best = self.best() or self.cheapest
         named = {best.name} | ({self.reference.name} if best.sources else set())
         named |= {one for name in named for one in encoders_of(name)}
         return sum(map(self.cost, self._named(*named)))

@@ -225,7 +225,7 @@ class SimilaritySearch(Search):
 
     def reserve(self) -> float:
         """Return the seconds of the last training: a repeat's first trial holds all of it."""
-        best = self.best() or self.first
+        best = self.best() or self.cheapest
         seconds = [self._seconds[self._index(best, fold)] for fold in self.done(best)]
         return max(seconds, default=self.cost(best))
 
