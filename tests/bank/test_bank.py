@@ -79,6 +79,18 @@ def test_rows_in_any_order_with_their_origin(bank: Bank) -> None:
     assert bank.rows(np.zeros(0, np.int64)).schema == bank.rows(ids).schema
 
 
+@pytest.mark.parametrize("most", [2**31, 1_000])
+def test_many_rows_are_those_of_few(bank: Bank, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    ids = np.random.default_rng(1).integers(0, len(bank), 300)
+    few = bank.rows(ids)
+    monkeypatch.setattr("tilth.bank.store._FEW", 10)
+    monkeypatch.setattr("tilth.bank.store._MOST_BYTES", most)
+    many = bank.rows(ids)
+    assert many.to_pylist() == few.to_pylist()
+    assert (many.schema == few.schema) == (most > 1_000)
+    assert bank.texts(ids).to_pylist() == few["text"].to_pylist()
+
+
 @pytest.mark.parametrize("k", [1, 7, 500, None])
 @pytest.mark.parametrize("queries", [1, 4, 20])
 def test_hits_are_the_nearest_best_first(bank: Bank, queries: int, k: int | None) -> None:
@@ -116,7 +128,9 @@ def test_texts_vectors_and_task_queries_ask_the_same(bank: Bank) -> None:
     by_vector = bank.search(bank.encode([QUERY])[0] * 3, k=9)
     rows = [{"text": QUERY, "label": "x"}]
     by_task = bank.search(task_queries(rows, encoder=bank.encoder), k=9)
-    for other in (by_list, by_vector, by_task):
+    by_array = bank.search(np.array([QUERY]), k=9, own=True)
+    by_objects = bank.search(np.array([QUERY], object), k=9)
+    for other in (by_list, by_vector, by_task, by_array, by_objects):
         np.testing.assert_array_equal(other.ids, by_text.ids)
     assert by_task.names == ["x"]
     wide = np.asarray(bank.encode([QUERY]), np.float64) * 1e25
@@ -271,6 +285,7 @@ def test_wrong_arguments(bank: Bank) -> None:
         (QUERY, {"k": True}, "k is True: give a whole number"),
         (QUERY, {"without": {"test": "a text"}}, "without: give names with lists of texts"),
         (QUERY, {"without": ["a text"]}, "without: give names with lists of texts"),
+        (QUERY, {"without": {"test": [None]}}, "without: give names with lists of texts"),
         (QUERY, {"k": len(bank) + 1}, r"k is [\d,]+, the bank holds [\d,]+ sentences"),
         (QUERY, {"min_similarity": 1.5}, "min_similarity is 1.5: give a number from -1 to 1"),
         (QUERY, {"oversample": 0.5}, "oversample is 0.5: give a number from 1 to"),

@@ -51,6 +51,12 @@ def test_equal_after_normalisation_and_nearly_equal() -> None:
     assert among(sought, []) == []
 
 
+def test_tokenised_and_uncleaned_texts_equal_the_banks_sentences() -> None:
+    sought = ["It does n't cost $ 5 .", "`` Why not ? '' she said", "Fish &amp; chips\u200b"]
+    texts = ["It doesn't cost $5.", '"Why not?" she said', "Fish & chips", "It costs $5."]
+    assert among(sought, texts) == ["exact", "exact", "exact", ""]
+
+
 def test_no_sentence_to_leave_out() -> None:
     with pytest.raises(InputError, match="test: holds no sentence"):
         Exclusion("test", [])

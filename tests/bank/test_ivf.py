@@ -171,6 +171,19 @@ def test_filters_are_those_of_the_scan(bank: Bank) -> None:
     ) == {source}
 
 
+def test_a_part_of_the_bank_is_looked_for_in_more_cells(bank: Bank) -> None:
+    made = make(bank, nprobe=3)
+    (one, *_), two = bank.manifest.sources, list(bank.manifest.sources)[:2]
+    cells = [made.nprobe(None, bank, bank.source_filter(some)) for some in (None, two, [one])]
+    assert cells == [3, 5, 9]
+    assert made.nprobe(2, bank, bank.source_filter([one])) == 2
+    queries = asked(bank)
+    for options in ({"nprobe": 9, "sources": [one]}, {"nprobe": 3}):
+        found = bank.search(queries, K, index=True, threads=1, **options)
+        usual = bank.search(queries, K, index=True, threads=1, sources=options.get("sources"))
+        np.testing.assert_array_equal(usual.ids, found.ids)
+
+
 def test_threads_and_company_change_nothing(bank: Bank) -> None:
     made = make(bank, nprobe=3)
     queries = asked(bank)
@@ -215,11 +228,11 @@ def test_recall_is_measured_and_chooses_nprobe(
     assert said["recall"][-1]["recall_10"] == said["recall"][-1]["recall_100"] == 1
     assert said["recall"][0]["recall_100"] < said["recall"][1]["recall_100"]
     good = [row["nprobe"] for row in said["recall"] if row["recall_100"] >= 0.95]
-    assert said["nprobe"] == made.info.nprobe == made.nprobe(None) == good[0]
+    assert said["nprobe"] == made.info.nprobe == made.nprobe(None, bank) == good[0]
     assert "recall@100 by nprobe: 1: 0." in caplog.text
     assert "GB of memory" in caplog.text
-    assert make(bank, nprobe=2).nprobe(None) == 2
-    assert made.nprobe(5) == 5
+    assert make(bank, nprobe=2).nprobe(None, bank) == 2
+    assert made.nprobe(5, bank) == 5
 
 
 def test_recall_is_that_of_a_loop() -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
@@ -86,6 +86,7 @@ def test_turns_keep_lengths_and_angles(dimension: int) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 40), st.floats(1e-7, 2.0), st.integers(0, 2**32 - 1))
+@example(1, 1e-7, 3628800)  # a vector of length 7e-11
 def test_codes_never_clip(dimension: int, length: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     some = (length * rng.normal(size=(20, dimension)) / dimension**0.5).astype(np.float32)

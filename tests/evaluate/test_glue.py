@@ -131,6 +131,7 @@ def test_models_are_measured_and_files_written(
         write_rows(tmp_path / f"glue/rte/{split}.jsonl", rte(count, names=False))
         graded = [{**row, "label": row["label"] * 2.5} for row in rte(count, names=False)]
         write_rows(tmp_path / f"glue/stsb/{split}.jsonl", graded)
+    (tmp_path / "glue/rte/dev.md").write_text("# about the rows")
     fast: dict[str, Any] = {"epochs": 1.0, "learning_rate": 1e-3}
     train_classifier(rte(60), base, tmp_path / "rte", quiet=True, device="cpu", **fast)
     pairs = write_rows(

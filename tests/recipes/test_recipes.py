@@ -228,13 +228,24 @@ def test_word_files_keep_their_names_apart(tmp_path: Path) -> None:
     [
         ({"name": "dino-table9"}, "no recipe 'dino-table9': there are dino-table1"),
         ({"scale": "huge"}, "scale 'huge' is unknown: use starter or paper"),
+        (
+            {"settings": RecipeSettings(drop_overlap=True), "name": "paraphrase-table4"},
+            "drop_overlap True: counts not for paraphrase-table4: leave it out",
+        ),
+        (
+            {"settings": RecipeSettings(seeds=3), "name": "sentaugment-table9"},
+            "seeds 3: counts not for sentaugment-table9",
+        ),
         ({"data": Path("no/where")}, "no such folder: `tilth recipe show` says what --data needs"),
     ],
 )
 def test_wrong_arguments(data: Path, tmp_path: Path, arguments: dict[str, Any], said: str) -> None:
-    given = {"name": "dino-table1", "scale": "starter", "data": data, "out": tmp_path, **arguments}
+    given = {
+        "name": "dino-table1", "scale": "starter", "data": data, "out": tmp_path,
+        "settings": RecipeSettings(), **arguments,
+    }  # fmt: skip
     with pytest.raises(InputError, match=said):
-        run_recipe(given.pop("name"), settings=RecipeSettings(), **given)
+        run_recipe(given.pop("name"), **given)
 
 
 def test_data_without_what_a_recipe_needs(data: Path, tiny: DinoScale, tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ def test_equal_texts_and_those_of_the_test_set_are_not_drawn() -> None:
     for places in (draw(rows, 9, exclude=exclude), draw_validation(rows, 30, exclude=exclude)):
         assert not texts(rows, places) & exclude
         assert len(texts(rows, places)) == len(places) == 15
+    spelt = {(f"{text.upper()} !",) for (text,) in exclude}
+    assert texts(rows, draw(rows, 9, exclude=spelt)) == texts(rows, draw(rows, 9, exclude=exclude))
     with pytest.raises(InputError, match="'animal': no row of it can be drawn"):
         draw(rows, 9, exclude=set(rows.texts))
     with pytest.raises(InputError, match="200 validation rows of 0"):

@@ -42,6 +42,14 @@ def test_a_set_cut_at_spaces_is_followed() -> None:
     ]  # fmt: skip
 
 
+def test_a_sign_that_stays_at_an_end_is_none_where_an_ending_begins() -> None:
+    said = [["The", "players'", "union", "said", "it", "'s", "over", "."]]
+    rule = learn_tokenizer([*said, ["Both", "teams'", "coaches", "left", "."]])
+    assert rule.tokenize("The team's players' coach says it's over.") == [
+        "The", "team", "'s", "players'", "coach", "says", "it", "'s", "over", ".",
+    ]  # fmt: skip
+
+
 def test_words_that_are_cut_otherwise_than_most_are_kept() -> None:
     rule = learn_tokenizer([*NEWS, *NEWS])
     assert rule.kept == ("Mr.",)

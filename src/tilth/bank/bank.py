@@ -235,7 +235,8 @@ class Bank(Store):
             oversample: candidates rescored per hit; None: 1.2 for int8, 4 for compact, up to 10
                 with an index of coarse codes.
             index: use the bank's index, which is approximate; scan sentences added after it.
-            nprobe: index cells that each query visits; None: the choice of `make_index`.
+            nprobe: index cells that each query visits; None: the choice of `make_index`, more
+                where `sources` leave a part of the bank.
             threads: None: one per core, on a cluster one per core of a worker.
             cluster: where shards are scanned; None: in this process.
 
@@ -261,7 +262,8 @@ class Bank(Store):
             raise InputError("an index is searched in this process: leave --on or --index out")
         factor = DEFAULT_OVERSAMPLE[self.manifest.format]
         if index:
-            nprobe, factor = self.index.nprobe(nprobe), max(factor, self.index.oversample)
+            nprobe = self.index.nprobe(nprobe, self, selected)
+            factor = max(factor, self.index.oversample)
         factor = factor if oversample is None else oversample
         wanted, candidates = k, int(np.ceil(k * factor)) + _MORE
         with self.on_cluster(cluster):
@@ -444,7 +446,8 @@ def _named(without: Mapping[str, Sequence[str]] | None) -> Mapping[str, Sequence
     if without is None:
         return {}
     if not isinstance(without, Mapping) or any(
-        isinstance(texts, str) for texts in without.values()
+        isinstance(texts, str) or not all(isinstance(text, str) for text in texts)
+        for texts in without.values()
     ):
         raise InputError('without: give names with lists of texts, such as {"test": texts}')
     return without

@@ -394,7 +394,7 @@ def _share_bits(weights: NDArray[np.float64]) -> tuple[int, int]:
 def _encode_int8(rotated: Floats) -> Codes:
     largest = np.abs(rotated).max(axis=1, initial=0)  # (sentences,)
     scales = (largest / np.float32(127))[:, None]
-    steps = np.maximum(scales, 1e-12)
+    steps = np.maximum(scales, 1e-30)
     # In sixteenths of a step, above 0 so that truncation rounds down: the last four bits are the
     # residual, those before them the code, rounded to the nearest.
     shift = np.float32(_RESIDUAL_LEVELS * 128 + _RESIDUAL_LEVELS / 2)

@@ -50,10 +50,10 @@ def encode_int8(  # type: ignore[no-untyped-def]
             if abs(values[place]) >= near:
                 most = max(most, abs(np.float32(_product(vector, rotation[place]))))
         scale = most / np.float32(127)
-        factor = np.float32(16) / max(scale, np.float32(1e-12))
+        factor = np.float32(16) / max(scale, np.float32(1e-30))
         scales[row, 0] = scale
         # The rounding of levels, which are below 4,096, is less than a thousandth.
-        unsure = np.float32(error) * factor + np.float32(0.001)
+        unsure = min(np.float32(error) * factor + np.float32(0.001), np.float32(64))
         for place in range(width):
             level = values[place] * factor + shift
             levels[0, place] = np.int16(level - unsure)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -73,11 +73,11 @@ def query_vectors(
     """Return the unit vectors of queries, and their names."""
     if isinstance(queries, Queries):
         vectors, names = queries.vectors, list(queries.names)
-    elif isinstance(queries, np.ndarray):
+    elif _are_vectors(queries):
         vectors = np.atleast_2d(np.asarray(queries, np.float32))
         names = [f"query {number}" for number in range(len(vectors))]
     else:
-        names = list(query_texts(queries))
+        names = query_texts(queries)
         for name in names:
             if not isinstance(name, str) or not name.strip():
                 raise InputError(f"query {name!r:.60} is empty or no text: give sentences")
@@ -98,7 +98,7 @@ def query_vectors(
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     if not lengths.all():
         zero = np.flatnonzero(lengths == 0).tolist()
-        if isinstance(queries, np.ndarray):
+        if _are_vectors(queries):
             raise InputError(
                 f"{names[zero[0]]} is the zero vector, which is near nothing: leave it out"
             )
@@ -110,17 +110,22 @@ def query_vectors(
     return (vectors / lengths).astype(np.float32), names
 
 
-def query_texts(queries: AnyQueries) -> Sequence[str]:
+def _are_vectors(queries: AnyQueries) -> TypeGuard[Floats]:
+    """Tell vectors from texts, which may stand in an array, too."""
+    return isinstance(queries, np.ndarray) and queries.dtype.kind not in "OSTU"
+
+
+def query_texts(queries: AnyQueries) -> list[str]:
     """Return the texts of queries, or those that task queries average."""
     if isinstance(queries, Queries):
-        return queries.texts
-    if isinstance(queries, np.ndarray):
+        return list(queries.texts)
+    if _are_vectors(queries):
         raise InputError("own=False needs the queries' texts: give texts or task queries")
     if not isinstance(queries, Iterable):
         raise InputError(
             f"the queries are of type {type(queries).__name__}: give texts, vectors or task queries"
         )
-    return [queries] if isinstance(queries, str) else queries
+    return [queries] if isinstance(queries, str) else list(queries)
 
 
 def task_queries(

@@ -41,6 +41,10 @@ TEXT_FILE = "text.arrow"
 TEXT, SOURCE, DOCUMENT = "text", "source", "document"
 _ROWS = pa.schema([(TEXT, pa.string()), (SOURCE, pa.string()), (DOCUMENT, pa.int64())])
 _SHOWN_SOURCES = 5
+# Arrow's strings hold fewer bytes in one array; so many sentences, of 4,000 characters of 4 bytes
+# at most, have no more.
+_MOST_BYTES = 2**31 - 1
+_FEW = _MOST_BYTES // 16_000
 
 
 class MappedShard:
@@ -167,14 +171,19 @@ class Store:
             raise IndexError(f"the bank holds sentences 0 to {len(self) - 1:,}")
         order = np.argsort(ids, kind="stable")
         cuts = np.searchsorted(ids[order], np.append(self._firsts, len(self)))
-        tables = [
-            shard.table.take(_indices(ids[order[start:stop]] - shard.first))
-            for shard, start, stop in zip(self.shards, cuts, cuts[1:], strict=False)
-            if start < stop
-        ]
-        table = pa.concat_tables(tables).select([TEXT, SOURCE, DOCUMENT])
+        tables = []
+        for shard, start, stop in zip(self.shards, cuts, cuts[1:], strict=False):
+            if start < stop:
+                table = shard.table.select([TEXT, SOURCE, DOCUMENT])
+                if len(ids) > _FEW:
+                    table = table.set_column(0, TEXT, table[TEXT].cast(pa.large_string()))
+                tables.append(table.take(_indices(ids[order[start:stop]] - shard.first)))
+        table = pa.concat_tables(tables)
         table = table.set_column(1, SOURCE, pc.cast(table[SOURCE], pa.string()))
-        return table.take(_indices(np.argsort(order)))
+        table = table.take(_indices(np.argsort(order)))
+        if table[TEXT].nbytes < _MOST_BYTES:
+            table = table.set_column(0, TEXT, table[TEXT].cast(pa.string()))
+        return table
 
     def sources(self) -> dict[str, int]:
         """Count the sentences of each source; reads a number for every sentence."""

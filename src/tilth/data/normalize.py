@@ -17,10 +17,11 @@ SPACELESS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar
 
 
 class _PunctuationToSpace(dict[int, int]):
-    """Translates the code points of punctuation to a space."""
+    """Translates the code points of punctuation, also of the quotation mark `, to a space."""
 
     def __missing__(self, code: int) -> int:
-        mapped = ord(" ") if unicodedata.category(chr(code)).startswith("P") else code
+        char = chr(code)
+        mapped = ord(" ") if char == "`" or unicodedata.category(char).startswith("P") else code
         self[code] = mapped
         return mapped
 
@@ -33,8 +34,7 @@ _LONGEST_TOKEN_KEPT = 40
 # Translates the bytes of ASCII texts as `normalize_text` does.
 _PLAIN_BYTES = np.arange(256, dtype=np.uint8)
 _PLAIN_BYTES[:128] = [
-    ord(" ") if char.isspace() or unicodedata.category(char).startswith("P") else ord(char.lower())
-    for char in map(chr, range(128))
+    ord(" ") if char.isspace() else _PUNCTUATION[ord(char.lower())] for char in map(chr, range(128))
 ]
 
 

@@ -58,7 +58,9 @@ def contrastive_pairs(
 ) -> Dataset:
     """Draw pairs of texts that share a label (1) and that share none (0), of each text alike.
 
-    A text whose label no other one has, or whose label all have, is in pairs of one kind only.
+    Where there are too many texts for a pair of each kind, those of the first texts are drawn, in
+    random order. A text whose label no other one has, or whose label all have, is in pairs of one
+    kind only.
 
     Returns:
         text_a, text_b and label, at most `most` rows.

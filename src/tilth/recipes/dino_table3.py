@@ -108,6 +108,7 @@ RECIPE = Recipe(
         "paper": Scale(departures=("this scale has never been run: it needs pairs of GPT2-XL",)),
     },
     takes_file=True,
+    options=(),
     run=run,
     departures=(
         "the pairs are those that were annotated, of whichever model wrote them",

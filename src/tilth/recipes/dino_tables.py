@@ -215,6 +215,7 @@ _SHARED: dict[str, Any] = {
     "needs": _NEEDS,
     "scales": _SCALES,
     "models": _MODELS,
+    "options": ("seeds", "drop_overlap"),
     "trains": "encoder",
 }
 _BATCHES = "batches hold pairs of like lengths, the paper's are random"

@@ -143,6 +143,7 @@ RECIPE = Recipe(
     name="paraphrase-corpus",
     title="A rewriter from raw sentences: candidates, corpus, training, and what it writes",
     source=f"{SOURCE}, sections 4.1 to 4.3",
+    options=(),
     run=run,
     steps=(
         "draw sentences from all raw text in bank/, and set some aside to rewrite",

@@ -240,6 +240,7 @@ RECIPES = (
         name="paraphrase-fig1",
         title="Meaning and wording of round trips, greedy and with sampling",
         source=f"{SOURCE}, Fig. 1 and section 3.2",
+        options=(),
         run=fig1,
         steps=(
             "draw sentences from all raw text in bank/",
@@ -259,6 +260,7 @@ RECIPES = (
         name="paraphrase-fig3",
         title="Meaning and wording of rewrites, tag pair by tag pair: tags alone, steered, checked",
         source=f"{SOURCE}, Fig. 3 and section 4.3",
+        options=(),
         run=fig3,
         steps=(
             "draw sentences from all raw text in bank/",

@@ -60,6 +60,7 @@ RECIPE = Recipe(
     name="paraphrase-sampling",
     title="Meaning and wording of round trips at 16 pairs of top-k and temperature",
     source=f"{SOURCE}, section 4.1",
+    options=(),
     run=run,
     steps=(
         "draw sentences from all raw text in bank/",

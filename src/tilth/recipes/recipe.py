@@ -97,6 +97,7 @@ class Recipe:
             it; "": its weights are not public.
         departures: differences from the paper at every scale.
         run: runs the unfinished steps; imports what it needs when it is called.
+        options: of `seeds` and `drop_overlap`, those that count.
         trains: kind of the base, one of `_TRAINED`.
         takes_file: whether the data may be one file.
     """
@@ -110,6 +111,7 @@ class Recipe:
     run: Callable[[Steps[Any]], Result]
     models: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     departures: tuple[str, ...] = ()
+    options: tuple[str, ...] = ("seeds",)
     trains: str = "classifier"
     takes_file: bool = False
 
@@ -125,7 +127,11 @@ class Recipe:
 
     def sized(self, scale: str, settings: RecipeSettings) -> Scale:
         """Return a scale with the models and tasks that a user chose."""
-        size = self.scales[scale]
+        size, usual = self.scales[scale], RecipeSettings()
+        for name in ("seeds", "drop_overlap"):
+            value = getattr(settings, name)
+            if value != getattr(usual, name) and name not in self.options:
+                raise InputError(f"{name} {value}: counts not for {self.name}: leave it out")
         roles = {
             "base": _TRAINED[self.trains],
             "teacher": CLASSIFIER,

@@ -94,6 +94,7 @@ def _pair_files(data: Path) -> list[Path]:
 RECIPE = paper.recipe_of(
     10, "STS of sentence encoders: word vectors, uSIF, and one trained on paraphrases (SASE)",
     run,
+    options=("seeds", "drop_overlap"),
     steps=(
         "measure averaged word vectors, uSIF, the static encoder and the base, mean-pooled",
         "read pairs that mean the same; for a base of one language, of parallel sets what "

@@ -142,6 +142,7 @@ def _left_out(name: str, removed: Mapping[str, int], *, tested: bool) -> str:
 RECIPE = paper.recipe_of(
     9, "Nearest sentences of a bank for a sentence, for a label, for an entity type",
     run,
+    options=(),
     steps=(
         paper.BUILD,
         "search for sentences of several domains",

@@ -91,9 +91,9 @@ class StsBoard:
 
     def measure_trained(self, name: str, runs: Sequence[Path]) -> None:
         """Measure the encoders of trainings, one per seed, and keep their curves."""
-        for run in runs:
+        for seed, run in enumerate(runs):
             self.measure(name, str(run), run.name)
-            self.curves.append(curve_of(run, f"{name}, {run.name.rpartition('-')[2]}"))
+            self.curves.append(curve_of(run, f"{name}, seed{seed}"))
 
     def _summary(self, measured: list[SetCosines]) -> dict[str, dict[str, Any]]:
         """Return the scores of each set, and their mean if all have one protocol."""

@@ -97,7 +97,7 @@ class WordTokenizer:
         if self.digits:
             parts.append(rf"(?<=\d){_any(self.digits)}(?=\d)")
         begin = f"{_any(self.begins)}*" if self.begins else ""
-        end = f"{_any(self.ends)}*" if self.ends else ""
+        end = f"(?:{stop}{_any(self.ends)})*" if self.ends else ""
         alternatives.append(f"{begin}{word}(?:{'|'.join(parts)})*{end}")
         alternatives += [f"{re.escape(sign)}{{2,}}" for sign in self.runs]
         return "|".join([*alternatives, r"\S"])

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data.examples import LABEL, Examples, open_rows, read_examples
+from tilth.data.formats import ending_of
 from tilth.errors import InputError
 from tilth.evaluate.glue import (
     FILES,
@@ -152,7 +153,8 @@ def _read(
     folder = Path(data).expanduser() / name
     if not folder.is_dir():
         raise InputError(f"{data}: no folder {name!r}: put the task's dev and test files there")
-    files = {item.name.split(".")[0]: item for item in sorted(folder.iterdir()) if item.is_file()}
+    found = (item for item in sorted(folder.iterdir()) if item.is_file() and ending_of(item))
+    files = {item.name.split(".")[0]: item for item in found}
     path = next((files[stem] for stem in _STEMS[split] if stem in files), None)
     if path is None:
         return None, str(folder)

@@ -29,7 +29,7 @@ class Exclusion:
     """Sentences to exclude from hits, such as those of a test set.
 
     A longer text is matched as a whole and by its sentences of five or more words; shorter ones say
-    too little to exclude a hit.
+    too little to exclude a hit. Spaces do not count: a set may be tokenised ("does n't", "$ 5").
 
     Args:
         language: of the bank, by whose rules texts are split into sentences.
@@ -41,7 +41,7 @@ class Exclusion:
         if not len(texts):
             raise InputError(f"{name}: holds no sentence to leave out: give some, or none of it")
         self.name, self._near = name, near
-        whole = normalize_texts(pa.array(texts, pa.large_string()))
+        whole = normalize_texts(pa.array(map(clean_text, texts), pa.large_string()))
         sentences, _ = split_paragraphs(clean_text("\n".join(texts)).split("\n"), language)
         sentences = normalize_texts(sentences)
         is_long = pc.greater_equal(pc.count_substring(sentences, " "), _WORDS - 1)
@@ -49,7 +49,7 @@ class Exclusion:
 
     @cached_property
     def _exact(self) -> NDArray[np.uint64]:
-        return text_hashes(self._texts)
+        return _spaceless_hashes(self._texts)
 
     @cached_property
     def _keys(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -66,7 +66,7 @@ class Exclusion:
             that is both is exact. # (texts,)
         """
         texts = normalize_texts(texts)
-        exact = np.isin(text_hashes(texts), self._exact)
+        exact = np.isin(_spaceless_hashes(texts), self._exact)
         found = {f"{self.name}, exact": exact}
         if self._near:
             near = np.zeros(len(texts), np.bool_)
@@ -101,6 +101,10 @@ class Exclusion:
             is_near[pairs[similar, 0]] = True
             start = some.stop
         return is_near
+
+
+def _spaceless_hashes(normalized: pa.Array) -> NDArray[np.uint64]:
+    return text_hashes(pc.replace_substring(normalized, " ", ""))
 
 
 def remove_excluded(

@@ -99,10 +99,18 @@ class Index:
             return _OVERSAMPLE_COARSE
         return _OVERSAMPLE.get(self.info.codes, _OVERSAMPLE_COARSE)
 
-    def nprobe(self, nprobe: int | None) -> int:
-        """Return the number of cells to visit; None: the index's default."""
+    def nprobe(self, nprobe: int | None, store: Store, selected: Selected | None = None) -> int:
+        """Return the number of cells to visit; None: the index's default.
+
+        Where a share of the sentences is selected, the nearest are spread over more cells: the
+        default grows by as much.
+        """
         check_nprobe(nprobe, self.info.centroids)
-        return nprobe or self.info.nprobe
+        if nprobe is not None or selected is None:
+            return nprobe or self.info.nprobe
+        count = int(_mask(store.shards[: len(self.info.shards)], selected).sum())
+        cells = -(-self.info.nprobe * self.info.sentences // max(count, 1))
+        return min(cells, self.info.centroids)
 
     def find_candidates(
         self,
