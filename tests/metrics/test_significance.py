@@ -116,7 +116,12 @@ def test_a_better_model_is_above() -> None:
         assert turned[name]["high"] < 0
         assert found[name]["p"] == 1 / 501
     same = compare_scores(kinds_of(gold, bad, bad, labels=3), METRICS, resamples=100, seed=0)
-    assert same["macro_f1"] == {"value": 0, "low": 0, "high": 0, "p": 1}
+    ends = 100 * stats.binomtest(0, 500).proportion_ci(method="wilson").high  # so many may differ
+    assert same["macro_f1"] == pytest.approx({"value": 0, "low": -ends, "high": ends, "p": 1})
+    wrong = kinds_of(gold, gold, (gold + 1) % 3, labels=3)
+    best = compare_scores(wrong, METRICS, resamples=9, seed=0)
+    assert best["accuracy"]["low"] == pytest.approx(100 - ends)
+    assert best["accuracy"]["high"] == 100
     none = compare_scores(kinds_of(gold, good, bad, labels=3), METRICS, resamples=0, seed=0)
     assert none["accuracy"]["p"] is None
 

@@ -357,6 +357,8 @@ def test_mean_deviation_and_interval() -> None:
     interval = ttest_1samp(values, 0).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx(tuple(interval))
     assert found.draws == tuple(values)
+    equal = mean_over_draws([70.0, 70.0])
+    assert (equal.mean, equal.deviation, equal.low, equal.high) == (70.0, 0.0, None, None)
     alone = mean_over_draws([70.0])
     assert (alone.mean, alone.deviation, alone.low, alone.high) == (70.0, None, None, None)
 

@@ -373,7 +373,7 @@ def _interval(replicates: Numbers) -> tuple[float | None, float | None]:
     if not len(replicates):
         return None, None
     low, high = percentile_interval(replicates)
-    return 100 * low, 100 * high
+    return (None, None) if low == high else (100 * low, 100 * high)  # of very few pairs
 
 
 def _percentiles(values: Numbers) -> Numbers:

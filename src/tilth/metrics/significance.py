@@ -66,7 +66,8 @@ def unique_rows(*parts: NDArray[Any]) -> tuple[NDArray[np.int64], list[NDArray[A
 def bootstrap_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed: int) -> Estimates:
     """Return metrics x 100 of one model with 95% bootstrap intervals over the rows.
 
-    A metric of 0 or 100 is the same in all resamples: its interval is Wilson's, of a share of rows.
+    Where all rows are alike, so are all resamples: rows of another kind may then be as frequent as
+    Wilson's interval says of none.
 
     Args:
         rows: with the counts of one model.
@@ -82,17 +83,11 @@ def bootstrap_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed
     (counts,) = rows.counts
     whole = Counts.of(rows.times @ counts)
     drawn = [Counts.of(times @ counts) for times in _bootstrap(rows.times, resamples, seed)]
-    found = {
-        name: _estimate(metric(whole), [metric(one) for one in drawn])
+    total = int(rows.times.sum())
+    return {
+        name: _estimate(metric(whole), [metric(one) for one in drawn], total)
         for name, metric in metrics.items()
     }
-    total = int(rows.times.sum())
-    for one in found.values():
-        value = one["value"]
-        if value is not None and value in (0, 100) and one["low"] == one["high"] == value:
-            low, high = wilson(value / 100 * total, total)
-            one |= {"low": 100 * low, "high": 100 * high}
-    return found
 
 
 def compare_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed: int) -> Estimates:
@@ -117,11 +112,12 @@ def compare_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed: 
         (Counts.of(times @ first), Counts.of(times @ second))
         for times in _bootstrap(rows.times, resamples, seed)
     ]
-    swapped = list(_swapped(rows, resamples, seed))
+    swapped, total = list(_swapped(rows, resamples, seed)), int(rows.times.sum())
     found: Estimates = {}
     for name, metric in metrics.items():
         value = metric(whole[0]) - metric(whole[1])
-        found[name] = _estimate(value, [metric(one) - metric(two) for one, two in drawn])
+        replicates = [metric(one) - metric(two) for one, two in drawn]
+        found[name] = _estimate(value, replicates, total, least=-1.0)
         by_chance = [metric(one) - metric(two) for one, two in swapped]
         found[name]["p"] = _p_value(float(value), by_chance)
     return found
@@ -187,10 +183,16 @@ def _chunks(resamples: int, unique: int) -> Iterator[int]:
         yield min(size, resamples - begun)
 
 
-def _estimate(value: Numbers, drawn: Sequence[Numbers]) -> dict[str, float | None]:
+def _estimate(
+    value: Numbers, drawn: Sequence[Numbers], rows: int, least: float = 0.0
+) -> dict[str, float | None]:
+    """Return a score of so many rows, from `least` to 1, with its interval, x 100."""
     replicates = np.concatenate(drawn) if drawn else np.empty(0)
     replicates = replicates[~np.isnan(replicates)]
     low, high = percentile_interval(replicates) if len(replicates) else (np.nan, np.nan)
+    if low == high:
+        _, others = wilson(0, rows)
+        low, high = max(low - others, least), min(high + others, 1.0)
     return {"value": times_100(value), "low": times_100(low), "high": times_100(high)}
 
 

@@ -53,7 +53,8 @@ class MeanOverDraws:
 
     Attributes:
         deviation: standard deviation over the draws (n - 1); None for one.
-        low: lower end of the 95% interval of the mean (Student's t); None for one draw.
+        low: lower end of the 95% interval of the mean (Student's t); None for one draw, and where
+            all are equal.
         high: its upper end.
         draws: the value of each.
     """
@@ -75,7 +76,8 @@ def mean_over_draws(values: Sequence[float]) -> MeanOverDraws:
     """Return mean, standard deviation and interval of the values of draws."""
     found = mean_interval(values)
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return MeanOverDraws(found.value, deviation, found.low, found.high, tuple(values))
+    ends = (found.low, found.high) if deviation else (None, None)
+    return MeanOverDraws(found.value, deviation, *ends, tuple(values))
 
 
 def gain_over_draws(before: Sequence[float], after: Sequence[float]) -> MeanOverDraws:
