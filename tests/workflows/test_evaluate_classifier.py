@@ -362,9 +362,17 @@ def test_rows_that_a_model_was_trained_on_are_counted(
         tmp_path / "other", command="train classifier", settings={}, fingerprints={}, parts=1
     ) as run:
         run.resolve("sources", lambda: {"train": str(tmp_path / "set")})
-    known = read_examples([{"text": f"Row {n}.", "label": "a"} for n in "567"])
+    known = read_examples([{"said": f"Row {n}.", "label": "a"} for n in "567"], text="said")
     warn_of_training_rows(str(tmp_path / "other"), "test.jsonl", known)
     lines = [record.getMessage() for record in caplog.records]
     assert [line.partition(" set of")[0] for line in lines] == [
         "test.jsonl: 1 of 3 rows are in the train", "test.jsonl: 1 of 3 rows are in the validation",
     ]  # fmt: skip
+    caplog.clear()
+    named = [{"id": "a", "said": f"Row {n}.", "label": "a"} for n in "123"]
+    with Run.open(
+        tmp_path / "named", command="train classifier", settings={}, fingerprints={}, parts=1
+    ) as run:
+        run.resolve("sources", lambda: {"train": str(write_rows(tmp_path / "named.jsonl", named))})
+    warn_of_training_rows(str(tmp_path / "named"), "test.jsonl", read_examples(named, text="said"))
+    assert "3 of 3 rows are in the train set" in caplog.text

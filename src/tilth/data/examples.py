@@ -406,7 +406,7 @@ def read_labelled_table(dataset: Dataset) -> LabelledTable:
     if missing:
         raise InputError(
             f"no column {missing[0]!r} among {', '.join(names) or 'none'}: a labelled set has "
-            "text_a, text_b, label, or text, label"
+            "text_a, text_b, label, or text, label: rename its columns"
         )
     if not len(dataset):
         raise InputError("the set has no rows: give one with labelled texts")

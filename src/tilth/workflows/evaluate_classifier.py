@@ -145,11 +145,12 @@ def warn_of_training_rows(name: str, data: str, examples: Examples) -> None:
             if (held := validation_split(sources["train"])) is not None:
                 sets["validation"] = held, str(sources["train"])
     for kind, (rows, source) in sets.items():
-        try:
-            split = chosen_split(rows, "validation" if kind == "validation" else "train")
-            known = set(read_examples(rows, need_label=False, split=split).texts)
-        except TilthError:  # it is gone, or its columns had to be named
-            continue
+        split, known = "validation" if kind == "validation" else "train", set[tuple[str, ...]]()
+        for columns in (examples.columns, None):
+            with suppress(TilthError):  # it is gone, or has other columns
+                given = chosen_split(rows, split)
+                known |= {*read_examples(rows, text=columns, need_label=False, split=given).texts}
+                break
         if shared := sum(map(known.__contains__, examples.texts)):
             log.warning(
                 "%s: %s of %s rows are in the %s set of %s (%s): scores on them are too high",
