@@ -55,8 +55,10 @@ def as_path(place: str | Path) -> Path:
     if scheme == "file":
         return Path("/" + rest.lstrip("/"))
     names = [name for name in rest.split("/") if name]
-    if not names or not set(names).isdisjoint((".", "..")) or any(n[0] == "." for n in names):
-        raise InputError(f"{place}: no part of a URL may begin with a dot: give another")
+    if not names or names != rest.rstrip("/").split("/") or any(n[0] == "." for n in names):
+        raise InputError(
+            f"{place}: no part of a URL may be empty or begin with a dot: give another"
+        )
     return copies_folder().joinpath(scheme, *names)
 
 

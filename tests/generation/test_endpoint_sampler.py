@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -261,6 +262,11 @@ def test_self_debiasing_off_is_said_once(caplog: pytest.LogCaptureFixture) -> No
         ('It is 15" I hope this helps.', True, 'It is 15"'),
         ("Here is the dog: it runs", True, 'it runs"'),
         ("The dog: it runs.", True, 'The dog: it runs."'),
+        ('She said "hello and then she wal', False, "She said 'hello and then she wal"),
+        ('She said "hello.', True, "She said 'hello.\""),
+        ('She said "hello" and "bye', False, "She said 'hello' and 'bye"),
+        ('Sure! "A dog runs."', True, 'A dog runs."'),
+        ('Okay "A dog" runs.', True, "Okay 'A dog' runs.\""),
         ("Dear team:\nA dog\nruns.", True, 'A dog\nruns."'),
     ],
 )
@@ -363,6 +369,29 @@ def test_a_session_ends_where_all_first_tries_fail(answer: str, reason: str, rem
             outcomes_of(load(server, chat=True), jobs_for(prompts))
         assert repr(" ".join(answer.split())) in str(error.value)
         assert len(server.requests) < 50
+
+
+def test_a_session_does_not_end_for_inputs_that_are_too_long() -> None:
+    prompts = [*(f"{n} {'x' * 3000}{PROMPT}" for n in range(40)), PROMPT]
+    with OpenAIServer(longest=3000, answer=lambda prompt, seed, index: "A dog.") as server:
+        found = outcomes_of(load(server, chat=True), jobs_for(prompts)).values()
+    assert [outcome.reason for outcome in found].count("prompt-too-long") == len(found) - 2
+    assert [outcome.text for outcome in found if outcome.reason is None] == ["A dog."] * 2
+
+
+def test_a_run_that_goes_on_is_not_judged_by_its_next_tries(tmp_path: Path) -> None:
+    said = ["A dog."]
+    with OpenAIServer(answer=lambda prompt, seed, index: said[0]) as server:
+        given: dict[str, Any] = {
+            "task": "sts-x2", "lm": load(server, chat=True), "out": tmp_path, "part_size": 20,
+            "inputs": [f"Text {n}." for n in range(40)],
+        }  # fmt: skip
+        whole = len(generate(**given))
+        for name in ("parts/part-00001.parquet", "run.json"):
+            assert (tmp_path / name).is_file()
+        (tmp_path / "parts/part-00001.parquet").unlink()
+        said[0] = "A dog.\nIt runs."
+        assert len(generate(**given)) == whole // 2
 
 
 def test_a_session_goes_on_where_one_of_the_first_tries_is_kept() -> None:

@@ -246,7 +246,7 @@ def test_zero_kept_and_one_row(tmp_path: Path) -> None:
     assert page.shows("No try was kept")
     assert page.shows("none of its")
     page = page_of(write_run(tmp_path / "one", pair_rows(SENTENCES[:1])[:1]))
-    assert page.shows("Not measured: whether texts fit their labels. Read some.")
+    assert page.shows("Too few kept texts to judge")
     assert page.shows("1 label")
 
 

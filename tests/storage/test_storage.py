@@ -59,9 +59,12 @@ def test_a_file_url_is_a_path(tmp_path: Path) -> None:
     assert as_path(f"file://{tmp_path}/x") == tmp_path / "x"
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/../x", "s3://bucket/./x", "s3://..", "s3://b/.x"])
+@pytest.mark.parametrize(
+    "url",
+    ["s3://bucket/../x", "s3://bucket/./x", "s3://..", "s3://b/.x", "s3://b//x", "local:///x"],
+)
 def test_a_url_that_leads_out_of_the_copies_is_refused(url: str) -> None:
-    with pytest.raises(InputError, match="begin with a dot"):
+    with pytest.raises(InputError, match="empty or begin with a dot"):
         as_path(url)
 
 

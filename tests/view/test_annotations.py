@@ -200,6 +200,17 @@ def test_spans_of_a_run_are_kept_with_a_sample(tmp_path: Path) -> None:
     assert tagged(1)
 
 
+def test_spans_count_the_words_of_tokens_that_hold_several_or_none(tmp_path: Path) -> None:
+    rows = {
+        "tokens": [["in", "New York", "", "with", "Anna"]],
+        "tags": [["O", "B-LOC", "B-ODD", "O", "B-PER"]],
+    }
+    (item,) = draw(write_run(tmp_path / "run", rows, parts=1), task="spans",
+                   chosen=RowFilter()).items  # fmt: skip
+    assert item.made == [[1, 3, "LOC"], [4, 5, "PER"]]
+    assert [item.words[first:last] for first, last, _ in item.made] == [["New", "York"], ["Anna"]]
+
+
 def test_classes_and_tags_of_many_rows_are_those_of_the_rows(tmp_path: Path) -> None:
     rows = {"text": [f"text {n}" for n in range(5_000)],
             "labels": [[f"l{n % 7}", f"m{n % 11}"] for n in range(5_000)]}  # fmt: skip

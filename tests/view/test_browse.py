@@ -175,6 +175,11 @@ def test_nothing_from_a_run_becomes_markup(tmp_path: Path) -> None:
     # A report file may have come from elsewhere: its scripts do not run.
     answer = visitor.client.get(run.replace("/rows", "/report"))
     assert answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+    (tmp_path / "else.html").write_text("of somebody else")
+    (folder / "report.html").unlink()
+    (folder / "report.html").symlink_to(tmp_path / "else.html")
+    answer = visitor.client.get(run.replace("/rows", "/report"))
+    assert (answer.status_code, "of somebody else" in answer.text) == (404, False)
     visitor.close()
 
 

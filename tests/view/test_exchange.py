@@ -26,7 +26,7 @@ from tilth.view.exchange import (
     records_of,
     studio_config,
 )
-from tilth.view.take import ACCEPTED, CORRECTED, write_set
+from tilth.view.take import ACCEPTED, CORRECTED, _slug, write_set
 
 VALUES: dict[str, list[Any]] = {
     "class": ["a", "b"], "classes": [["a", "b"], []], "grade": [0, 5],
@@ -163,6 +163,8 @@ def test_the_labelling_interface_is_xml(task: str) -> None:
     [(b"{", "no JSON"), (b"\xff\xfe", "no JSON"), (b"[1]", "record 1: is no record"),
      (b'{"a": 1}', "line 1: is no record"), (b'[{"data": {}}]', "record 1: is no record"),
      (b'{"text": "x", "annotations": [{"person": "a", "value": "none"}]}', "line 1: 'none' is no"),
+     (b'{"text": ["x"], "annotations": []}', "line 1: is no record"),
+     (b'{"text": "x", "key": {}, "annotations": []}', "line 1: is no record"),
      (b"[" * 100_000, "no JSON")],
 )  # fmt: skip
 def test_damaged_files_are_named(content: bytes, said: str) -> None:
@@ -200,6 +202,12 @@ def test_data_sets_of_the_page(visitor: Visitor, tmp_path: Path) -> None:
     answer = visitor.post("/set", 400, run="pairs", sample="1", kind="odd")
     assert "kind is" in answer.text
     assert not (tmp_path / "pairs" / "first-accepted").exists()
+
+
+def test_samples_of_like_names_have_sets_of_their_own() -> None:
+    names = ("a b", "a-b-1", "a-b", "first")
+    samples = [replace(sample_of("class"), id=n, name=name) for n, name in enumerate(names, 1)]
+    assert [_slug(sample) for sample in samples] == ["a-b-1", "a-b-1-2", "a-b", "first"]
 
 
 def test_data_sets_of_each_task(tmp_path: Path) -> None:

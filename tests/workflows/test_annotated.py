@@ -1,5 +1,6 @@
 """Curating with annotations: people's labels count, rejected rows are dropped with a reason."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,18 @@ def test_exported_files_are_taken(source: Path, tmp_path: Path, form: str) -> No
     out, counts = curate_folder(str(source), tmp_path / "out", PLAIN, annotations=file)
     assert counts["corrected"] == 2
     assert load_folder(out)["label"][:4] == [1.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("value", [["pos", "neg"], {"a": 1}, [[1]]])
+def test_answers_of_several_values_are_none_of_one_class(tmp_path: Path, value: object) -> None:
+    record = {
+        "text": "x", "task": "class",
+        "annotations": [{"person": "p", "value": value}],
+    }  # fmt: skip
+    file = tmp_path / "notes.jsonl"
+    file.write_text(json.dumps(record))
+    with pytest.raises(InputError, match="are no answers to 'class'"):
+        read_judged(file)
 
 
 def test_classes_of_number_and_lists_and_tags() -> None:

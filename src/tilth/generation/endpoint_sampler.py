@@ -18,7 +18,14 @@ from itertools import islice
 from typing import TypeVar
 
 from tilth.errors import InputError, TilthError
-from tilth.generation.attempts import DROP_REASONS, Job, NextJob, Outcome, split_output
+from tilth.generation.attempts import (
+    DROP_REASONS,
+    FINAL_REASONS,
+    Job,
+    NextJob,
+    Outcome,
+    split_output,
+)
 from tilth.generation.settings import Sampling
 from tilth.models.endpoint import Endpoint
 from tilth.models.endpoint_protocol import PromptTooLongError, Reply, Request, shorten
@@ -40,9 +47,10 @@ _THOUGHT = re.compile(r"\A.*</think>|<think>.*\Z", re.DOTALL)
 _PREAMBLE = re.compile(
     r"""[^\n"\u201c]{1,200}:[*_]*[ \t]*\n\s*
     |(sure|certainly|of[ ]course|absolutely|okay|ok|here(['\u2019]s|[ ]is|[ ]are))\b
-    [^\n":\u201c]{0,200}:(?!\d)[*_]*\s*""",
+    (?:[^\n":\u201c]{0,200}:(?!\d)[*_]*\s*|[!.]?[ ](?=["\u201c][^"\u201d]*["\u201d]\Z))""",
     re.IGNORECASE | re.VERBOSE,
 )
+_OPENING = re.compile(r'(?:\A|\s)"(?=\w)[^"]*\Z')  # the last quotation mark opens
 _INCHES = re.compile(r'(?<=\d)"(?=[ ][a-z])')  # no end of the text
 _CURLY = {"\u201c": "\u201d", "\u201e": "\u201c", "\u00ab": "\u00bb"}
 
@@ -55,12 +63,18 @@ class EndpointSampler:
     """Runs jobs on an endpoint; `decay` and `floor` of `sampling` have no effect."""
 
     def __init__(
-        self, endpoint: Endpoint, sampling: Sampling, *, concurrency: int = CONCURRENCY
+        self,
+        endpoint: Endpoint,
+        sampling: Sampling,
+        *,
+        concurrency: int = CONCURRENCY,
+        begun: bool = False,
     ) -> None:
         if concurrency < 1:
             raise InputError(f"concurrency is {concurrency}: it is 1 or more")
         self._endpoint, self._sampling, self._concurrency = endpoint, sampling, concurrency
-        self._failed: list[Outcome] | None = []  # first attempts; None once one of them is kept
+        # First attempts; None once one of them is kept, and in a run that goes on.
+        self._failed: list[Outcome] | None = None if begun else []
         endpoint.warn_once(endpoint.statement)
 
     def run(self, jobs: Iterable[Job], next_job: NextJob) -> None:
@@ -146,8 +160,11 @@ class EndpointSampler:
         return f"{self._sampling.system} {form}".strip()
 
     def _check_first(self, outcome: Outcome) -> None:
-        """Raise if all first attempts failed for the same reason: later ones would, too."""
-        if self._failed is None:
+        """Raise if all first attempts failed for the same reason: later ones would, too.
+
+        Reasons that lie in the input say nothing of others.
+        """
+        if self._failed is None or outcome.reason in FINAL_REASONS:
             return
         self._failed.append(outcome)
         reasons = {failed.reason for failed in self._failed}
@@ -249,7 +266,7 @@ def unquote(answer: str, prompt: str, *, is_whole: bool) -> str:
         return inside.replace('"', "'") + ('"' if mark else "")
     if is_whole and text.count('"') == 1:
         text = _INCHES.sub("'", text)
-    if text.count('"') % 2:
+    if text.count('"') % 2 and not _OPENING.search(text):
         inside = text.rpartition('"')[0]
         return inside.replace('"', "'") + '"'
     return text.replace('"', "'") + ('"' if is_whole else "")

@@ -390,7 +390,8 @@ def make_sampler(
     if not isinstance(lm, LM):
         from tilth.generation.endpoint_sampler import CONCURRENCY, EndpointSampler
 
-        remote = EndpointSampler(lm, settings, concurrency=rows or CONCURRENCY)
+        begun = run is not None and bool(run.done())
+        remote = EndpointSampler(lm, settings, concurrency=rows or CONCURRENCY, begun=begun)
         if settings.candidates == 1:
             return remote
         lm.find_scoring()  # before a text is asked for

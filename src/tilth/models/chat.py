@@ -50,7 +50,7 @@ def chat_prompt(tokenizer: PreTrainedTokenizerBase, instruction: str, system: st
         prompt = ""
     if system and system.strip() not in prompt:
         return chat_prompt(tokenizer, f"{system}\n\n{instruction}")
-    if asked not in prompt:
+    if asked.strip() not in prompt:
         raise InputError("the model's chat template drops messages: leave it out with --no-chat")
     return prompt
 

@@ -159,7 +159,8 @@ class Quality:
         if self.warnings:
             return ""
         reasons = "; ".join(dict.fromkeys(self.unmeasured.values()))
-        if reasons or any(one.fit_share is None and one.similarity is None for one in self.labels):
+        kept = [one for one in self.labels if one.kept]
+        if reasons or any(one.fit_share is None and one.similarity is None for one in kept):
             why = f" ({reasons})" if reasons else ""
             return f"Not measured: whether texts fit their labels{why}. Read some."
         enough = Thresholds().enough

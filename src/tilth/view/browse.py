@@ -121,7 +121,11 @@ def report(site: Site, asked: Asked) -> HttpReply:
     entry = site.entry(asked)
     if not entry.has_report:
         raise NotFoundError(f"{entry.name}: the run has no report: tilth report writes it")
-    return HttpReply((entry.folder / "report.html").read_bytes(), policy=_REPORT_POLICY)
+    file = (entry.folder / "report.html").resolve()
+    if entry.folder.resolve() not in file.parents:
+        raise NotFoundError(f"{entry.name}: report.html is a link out of the run: tilth report "
+                            "writes it anew")  # fmt: skip
+    return HttpReply(file.read_bytes(), policy=_REPORT_POLICY)
 
 
 def static_file(path: str) -> Callable[[Site, Asked], HttpReply]:

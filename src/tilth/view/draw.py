@@ -14,7 +14,17 @@ from tilth.data.examples import TOKENS
 from tilth.data.hashing import random_keys
 from tilth.errors import InputError
 from tilth.metrics.scores import spans
-from tilth.view.annotations import CLASS, CLASSES, GRADE, LOWEST, NO_LABEL, SAME, SPANS, SampleItem
+from tilth.view.annotations import (
+    CLASS,
+    CLASSES,
+    GRADE,
+    LOWEST,
+    NO_LABEL,
+    SAME,
+    SPANS,
+    SampleItem,
+    words_of,
+)
 from tilth.view.rows import detail_of, details_of, label_names, plain_label, row_key
 from tilth.view.runs import RunEntry
 from tilth.view.store import RowFilter, RowStore
@@ -100,7 +110,7 @@ def _made_of(store: RowStore, rows: NDArray[np.int32], task: str) -> list[list[A
     found: list[list[Any]] = [[] for _ in rows]
     for path, own in places.items():
         names = label_names(path)
-        details = details_of(path, sorted(own), _TAGS if task == SPANS else _LISTS)
+        details = details_of(path, sorted(own), (*_TAGS, *TOKENS) if task == SPANS else _LISTS)
         for offset, detail in zip(sorted(own), details, strict=True):
             found[own[offset]] = _made(detail, names, task)
     return found
@@ -116,6 +126,15 @@ def _made(detail: Mapping[str, Any], names: Sequence[str], task: str) -> list[An
               for one in value]  # fmt: skip
     if task == CLASSES:
         return labels
+    # Spans count the words of the text, of which a token may hold several, or none.
+    tokens: list[Any] = next(
+        (detail[name] for name in TOKENS if isinstance(detail.get(name), list)), []
+    )
+    words = [len(words_of(str(token))) for token in tokens]
+    if len(words) == len(labels):
+        bounds = np.cumsum([0, *words]).tolist()
+        found = [[bounds[first], bounds[last], kind] for kind, first, last in spans(labels)]
+        return [[first, last, kind] for first, last, kind in found if first < last]
     return [[first, last, kind] for kind, first, last in spans(labels)]
 
 

@@ -190,6 +190,9 @@ def read_records(content: bytes, about: SampleAbout | None = None) -> list[ReadR
     for where, record in named:
         try:
             one = _record(where, record)
+            kinds = str | None, str, str | int | None
+            if not all(map(isinstance, (*one.texts, one.key), kinds)):
+                raise TypeError("a text or a key is none")
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise InputError(
                 f"{where}: is no record of tilth, Argilla 2 or Label Studio "
@@ -208,9 +211,7 @@ def _record(where: str, record: Any) -> ReadRecord:
         texts = record.get(_FIRST), record[_TEXT]
         label, task = _generated(record, "label"), _task(record)
         return ReadRecord(where, record.get("key"), texts, answers, label, task)
-    if "fields" in record:
-        return _read_argilla(where, record)
-    return _read_studio(where, record)
+    return _read_argilla(where, record) if "fields" in record else _read_studio(where, record)
 
 
 def _read_argilla(where: str, record: Any) -> ReadRecord:
@@ -282,7 +283,7 @@ def _fitting(record: ReadRecord, about: SampleAbout) -> Iterator[tuple[str, Any,
             continue
         given = json.dumps(value) if about.task == SPANS else value
         if about.task == CLASSES:
-            given = "\n".join(value) if isinstance(value, list) else str(value)
+            given = "\n".join(map(str, value)) if isinstance(value, list) else str(value)
         if about.task == GRADE and isinstance(value, float) and value.is_integer():
             given = int(value)
         try:

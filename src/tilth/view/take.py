@@ -189,4 +189,5 @@ def _card(
 def _slug(sample: Sample) -> str:
     """Return a sample's name as a file name that no other sample has."""
     slug = re.sub(r"[^\w.-]+", "-", sample.name, flags=re.ASCII).strip("-.") or "sample"
-    return slug if slug == sample.name else f"{slug}-{sample.id}"
+    is_own = slug == sample.name and not re.search(r"-\d+\Z", slug)  # as those with an id end
+    return slug if is_own else f"{slug}-{sample.id}"

@@ -129,7 +129,9 @@ def _of_file(path: Path) -> Iterator[tuple[str, Judged]]:
         try:
             values = [_as_answered(task, value) for value in values]
         except (TypeError, ValueError) as error:
-            raise InputError(f"{path}: {record.where}: {values} are no grades") from error
+            raise InputError(
+                f"{path}: {record.where}: {values} are no answers to {task!r}"
+            ) from error
         value = verdict(task, values) if values else None
         judged = Judged(task, value, flagged, record.label)
         yield record.key or row_key(*record.texts, None), judged
@@ -140,6 +142,8 @@ def _as_answered(task: str, value: Any) -> Any:
     if task == GRADE:
         number = float(value)
         return int(number) if number.is_integer() else number
+    if task not in (CLASSES, SPANS) and isinstance(value, list | dict):
+        raise ValueError(f"{value} is no answer of one value")
     return [value] if task == CLASSES and not isinstance(value, list) else value
 
 
