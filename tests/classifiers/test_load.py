@@ -197,6 +197,20 @@ def test_the_validation_split_of_a_folder_is_taken(tmp_path: Path) -> None:
     assert (len(rows), len(held)) == (54, 6)
 
 
+def test_labels_that_differ_in_case_alone_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ("Bird", "bird", "Sea  bird", "sea bird", "boat")
+    rows = [{"text": f"{name} {n}", "label": name} for n in range(9) for name in names]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    read_training_sets(TaskSources(str(file)), tags=False)
+    (said,) = [line for line in caplog.messages if "in case or spaces alone" in line]
+    assert said == (
+        f"{file}: labels differ in case or spaces alone: 'Bird' and 'bird', 'Sea  bird' and "
+        "'sea bird': give them one spelling if they are one"
+    )
+
+
 def test_a_label_that_may_be_misspelt_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -28,12 +28,6 @@ NAMED: dict[str, Callable[[Any], Any]] = {
     "train_triplet": lambda model: tilth.train_triplet(ROWS, model),
     "train_rewriter": lambda model: tilth.train_rewriter("corpus", model, "out"),
 }
-LOADED: dict[str, Callable[[Any], Any]] = {
-    "load_lm": lambda model: tilth.generate("sts-x2", model, ["A wren sings."]),
-    "load_encoder": lambda model: tilth.evaluate_sts(model, "pairs.csv"),
-    "load_classifier": lambda model: tilth.evaluate_classifier(model, ROWS),
-    "load_paraphraser": lambda model: tilth.paraphrase_set(ROWS, model),
-}
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -42,15 +36,22 @@ def test_a_model_is_named_by_a_text_or_a_path(name: str) -> None:
         NAMED[name](object())
 
 
-@pytest.mark.parametrize("name", LOADED)
-def test_a_name_is_refused_where_a_loaded_model_is_asked_for(name: str) -> None:
-    for model, said in (("starter", "'starter'"), (Path("runs/a"), "'runs/a'"), (None, "None")):
-        with pytest.raises(InputError, match=rf"is {said}: .*tilth\.{name}"):
-            LOADED[name](model)
-    with pytest.raises(InputError, match=r"'starter-encoder': .*tilth.load_encoder"):
-        tilth.task_queries(ROWS, encoder="starter-encoder")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"'tagger': .*tilth.load_classifier"):
-        tilth.evaluate_tagger("tagger", ROWS)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model: tilth.generate("sts-x2", model, ["A wren sings."]),
+        lambda model: tilth.evaluate_sts(model, "pairs.csv"),
+        lambda model: tilth.evaluate_classifier(model, ROWS),
+        lambda model: tilth.evaluate_tagger(model, ROWS),
+        lambda model: tilth.paraphrase_set(ROWS, model),
+        lambda model: tilth.task_queries(ROWS, encoder=model),
+    ],
+)
+def test_a_model_that_is_none_is_refused(use: Callable[[Any], Any]) -> None:
+    with pytest.raises(InputError, match="is None: give a model, or its name"):
+        use(None)
+    with pytest.raises(InputError, match="no model"):
+        use("./nowhere")
 
 
 def test_a_path_names_a_model(tmp_path: Path) -> None:
@@ -62,9 +63,38 @@ def test_a_path_names_a_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(*vectors)
 
 
+def test_a_name_stands_for_a_loaded_model(tmp_path: Path) -> None:
+    folder = save_encoder(tmp_path / "encoder")
+    encoder = tilth.load_encoder(str(folder))
+    queries = [tilth.task_queries(ROWS, encoder=one).vectors for one in (folder, encoder)]
+    np.testing.assert_array_equal(*queries)
+    pairs = [
+        {"text_a": f"a wren {word}", "text_b": "a boat sinks", "score": score}
+        for score, word in enumerate(("sings", "sinks", "flies", "eats"))
+    ]
+    scores = [tilth.evaluate_sts(one, pairs, bootstrap=0) for one in (folder, encoder)]
+    assert scores[0] == scores[1]
+    assert scores[0]["pairs"]["n"] == 4
+    model = tilth.train_classifier([*ROWS, *ROWS], str(folder), epochs=1, quiet=True, device="cpu")
+    model.save(tmp_path / "model")
+    texts = [row["text"] for row in ROWS]
+    predicted = [
+        tilth.predict(one, texts, quiet=True, device="cpu", precision="float32")
+        for one in (model, tmp_path / "model")
+    ]
+    assert predicted[0].to_list() == predicted[1].to_list()
+    results = [
+        tilth.evaluate_classifier(one, ROWS, bootstrap=0, precision="float32")
+        for one in (model, tmp_path / "model")
+    ]
+    assert results[0] == results[1]
+
+
 def test_places_of_other_types_are_refused() -> None:
-    for given in (None, 3, ROWS):
-        with pytest.raises(InputError, match=f"is of type {type(given).__name__}"):
+    for given in (None, 3):
+        with pytest.raises(InputError, match=f"of type {type(given).__name__}"):
             tilth.evaluate_sts(lambda texts: texts, given)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"row 0 .*: no column 'text_a'"):
+        tilth.evaluate_sts(lambda texts: texts, ROWS)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="a name is of type NoneType"):
         tilth.augment(ROWS, None)  # type: ignore[arg-type]

@@ -23,8 +23,8 @@ def test_a_job_says_once_what_its_parts_cut(caplog: pytest.LogCaptureFixture) ->
     with pytest.raises(KeyboardInterrupt):
         interrupted_job()
     assert caplog.messages == [
-        "5 texts are longer than the 16 tokens that one reads: they were cut",
-        "1 texts are longer than the 32 tokens that two reads: they were cut",
+        "texts of more than the 16 tokens that one reads were cut: 5",
+        "texts of more than the 32 tokens that two reads were cut: 1",
     ]
 
 

@@ -124,9 +124,8 @@ def test_rows_in_memory_are_read_as_those_of_files(tmp_path: Path) -> None:
     for name in ("rows", "test", "validation"):
         assert getattr(held, name).fingerprint() == getattr(files, name).fingerprint()
     assert not any(given.named().values())
-    few = [*classed(3), {"text": "a lone row", "label": "rare"}]
-    with pytest.raises(InputError, match=r"the rows given: label .* has 1 row"):
-        read_grow_task(GrowSources(few))
+    with pytest.raises(InputError, match="the rows given: every label has 1 row"):
+        read_grow_task(GrowSources(classed(3)))
 
 
 def test_folds_divide_the_rows_of_each_label_alike() -> None:
@@ -152,6 +151,21 @@ def test_each_label_lacks_as_many_rows_as_others_in_a_fold(rows: int, count: int
     for fold in folds:
         held = np.asarray(fold.rows.targets).sum(axis=0)  # (labels,)
         assert held.max() - held.min() <= (count == 5)  # 5 folds of 6 rows of a label
+
+
+def test_the_only_row_of_a_label_is_learnt_from_and_not_measured(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    few = [*classed(30), {"text": "a lone row", "label": "rare"}]
+    task = read_grow_task(GrowSources(few))
+    (line,) = caplog.messages
+    assert line.startswith("the rows given: one row of 'rare': it is learnt from")
+    lone = task.rows.texts.index(("a lone row",))
+    folds = folds_of(task, 5, 2, seed=0)
+    assert [fold.number for fold in folds] == list(range(10))
+    assert all(lone in fold.train and lone not in fold.held for fold in folds)
+    held = np.concatenate([fold.held for fold in folds])
+    assert sorted(held.tolist()) == sorted([*(set(range(31)) - {lone})] * 2)
 
 
 def test_validation_rows_take_the_place_of_folds() -> None:
@@ -696,6 +710,40 @@ def test_better_systems_on_the_test_set_are_named() -> None:
     assert notes.better_on_test(tested) == [
         "On the test set SetFit is better than what was kept, by 25.2 (20.8 to 29.2)."
     ]
+
+
+def test_the_test_set_decides_whether_a_simpler_way_may_do(tmp_path: Path) -> None:
+    search, run, _ = search_in(tmp_path / "run", CHANCES)
+    with run:
+        search.go()
+    best = next(arm for arm in search.arms if arm.name == "a + b")
+    tested = {"differences": {
+        SETFIT: {"accuracy": {"value": 8.0, "low": -1.0, "high": 17.0}},
+        MAJORITY: {"accuracy": {"value": 31.5, "low": 25.0, "high": 38.0}},
+    }}  # fmt: skip
+    assert notes.simpler_ways(search, best, tested) == [
+        "A simpler way may do: SetFit (on the test set). The gain over it may be chance: "
+        "+8.0 (-1.0 to +17.0)."
+    ]
+    tested["differences"][SETFIT]["accuracy"]["low"] = 1.0
+    (said,) = notes.simpler_ways(search, best, tested)
+    assert "SetFit (on the test set), is unlikely to be chance" in said
+    (alone,) = notes.simpler_ways(search, best)
+    assert "on the test set" not in alone
+
+
+def test_a_gain_of_rows_that_are_answered_alike_has_an_interval(tmp_path: Path) -> None:
+    search, run, _ = search_in(tmp_path / "run", {arm.name: 1.0 for arm in ARMS})
+    with run:
+        search.go()
+    gain = search.gain(ARMS[2], ARMS[0])
+    assert gain is not None
+    assert gain.value == 0
+    assert gain.low == -gain.high  # type: ignore[operator]
+    assert 0 < gain.high < 10  # type: ignore[operator]
+    score = search.score(ARMS[2])
+    assert score.high == score.value == 100
+    assert 90 < score.low < 100  # type: ignore[operator]
 
 
 def test_temperature_calibrates() -> None:
@@ -1281,7 +1329,7 @@ def test_a_budget_that_is_spent_before_the_search_leaves_a_model_and_says_so(
     assert (found["ended"], found["arms"]) == ("the budget is used up", [])
     notes = " ".join(found["notes"])
     assert "no labelled rows" not in notes
-    assert "Not tried, as the budget is too short: majority" in notes
+    assert "Not tried in the search, as the budget is too short: majority" in notes
     assert load_classifier(str(place / "out"), device="cpu").labels == found["labels"]
 
 
@@ -1381,8 +1429,7 @@ BAD: list[tuple[Change, str]] = [
     (lambda at: {"labels": lacking(at, "none")}, "label 'none' of .* is not described"),
     (lambda at: {"labels": more(at)}, "no row has the described label 'fire'"),
     (lambda at: {"train": rows_of(at, [{"text": "a", "label": "x"}] * 3)}, "nothing to learn"),
-    (lambda at: {"train": rows_of(at, [*classed(6), {"text": "q", "label": "rare"}])},
-     "label 'rare' has 1 row"),
+    (lambda at: {"train": rows_of(at, classed(3))}, "every label has 1 row"),
     (lambda at: {"test": rows_of(at, [{"text": "q", "label": "other"}])},
      "other.jsonl: row 0 .*: label 'other' is none of"),
     (lambda at: {"train": rows_of(at, [{"text_a": "a", "text_b": "b", "label": "x"}])},

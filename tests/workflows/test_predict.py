@@ -301,7 +301,7 @@ def test_cut_texts_are_counted_once_over_all_parts(
     monkeypatch.setattr(MODELS["class"], "probabilities", cuts)
     predict("class", TEXTS, quiet=True)
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["8 texts are longer than the 16 tokens that class reads: they were cut"]
+    assert said == ["texts of more than the 16 tokens that class reads were cut: 8"]
 
 
 def test_the_card_says_who_labelled(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tilth.data.examples import Examples, Source, read_examples
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError, TilthError
 from tilth.limits import CLUSTERS, QUERY, SEED
-from tilth.models.names import refuse_name
+from tilth.models.names import loaded
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ def query_texts(queries: AnyQueries) -> list[str]:
 def task_queries(
     train_set: Source | Examples,
     *,
-    encoder: SentenceEncoder,
+    encoder: SentenceEncoder | str | Path,
     kind: str = "label-average",
     text: str | Sequence[str] | None = None,
     label: str | None = None,
@@ -146,7 +146,7 @@ def task_queries(
 
     Args:
         train_set: a source or examples from `tilth.data.examples.read_examples`.
-        encoder: the bank's encoder, or a function from texts to vectors.
+        encoder: the bank's encoder or its name, or a function from texts to vectors.
         kind: `all-average` (one query), `label-average` (one per label or entity type),
             `per-sentence`, or `clusters` (up to `clusters` per label by k-means, or of the whole
             set where labels are numbers or missing).
@@ -175,13 +175,13 @@ def task_queries(
     QUERY.check("kind", kind)
     CLUSTERS.check("clusters", clusters)
     SEED.check("seed", seed)
-    refuse_name(encoder, "encoder", "load_encoder")
+    encode: SentenceEncoder = loaded(encoder, "encoder", "tilth.models.encoder:load_encoder")
     examples = _examples(train_set, text, label, need_label=kind == "label-average")
     try:
         if kind == "per-sentence":
-            return _per_sentence(examples, _encode(examples, encoder))
+            return _per_sentence(examples, _encode(examples, encode))
         groups = _groups(examples, kind)  # wrong labels are reported before encoding
-        encoded = _encode(examples, encoder)
+        encoded = _encode(examples, encode)
         groups = [_with_vectors(group, encoded) for group in groups]
         if kind == "clusters":
             groups = [new for group in groups for new in _clustered(group, encoded, clusters, seed)]

@@ -46,6 +46,7 @@ _TRAIN, _VALIDATION, _TEST = "train", "validation", "test"
 TEST, VALIDATION = "test set", "validation set"
 # Three epochs are about fifty over the labelled rows then, as many as the paper's few-shot ones.
 MOST_TIMES = 16
+_NAMED = 3  # groups of labels in a warning
 _SEVERAL, _ALIKE = 5, 0.8  # rows of a label that is spelt right; how alike labels are, at most 1
 
 
@@ -267,7 +268,21 @@ def _distinct(rows: LabeledExamples, source: Source | None) -> LabeledExamples:
     if left.kind == "class":
         for label, other in _misspelt(left):
             log.warning("%slabel %r has 1 row: is it %r misspelt?", name, label, other)
+    warn_of_cases(left.labels, name)
     return left
+
+
+def warn_of_cases(labels: Sequence[str], name: str) -> None:
+    """Warn of labels that differ in case or white space alone; `name` is put before the message."""
+    spelt: dict[str, list[str]] = {}
+    for label in labels:
+        spelt.setdefault(" ".join(label.casefold().split()), []).append(label)
+    if several := [" and ".join(map(repr, same)) for same in spelt.values() if same[1:]]:
+        more = f", and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
+        log.warning(
+            "%slabels differ in case or spaces alone: %s%s: give them one spelling if they are one",
+            name, ", ".join(several[:_NAMED]), more,
+        )  # fmt: skip
 
 
 def _misspelt(rows: LabeledExamples) -> list[tuple[str, str]]:

@@ -102,7 +102,7 @@ def _print_plan(plan: Plan, short: str | None, *, as_json: bool) -> None:
         say(f"made before the search: {name}, about {duration_words(seconds)}")
     for name in plan.dropped:
         say(f"left out, as it would take too much of the budget: {name}")
-    say(f"base: {plan.base} ({plan.why})")
+    say(f"base of fine-tuning: {plan.base} ({plan.why})")
     say(
         f"shortest search: {duration_words(plan.least)}; everything: {duration_words(plan.seconds)}"
     )

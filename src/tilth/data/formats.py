@@ -336,7 +336,8 @@ def decode_line(path: Path, number: int, offset: int, line: bytes) -> str:
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}:{number}: byte {line[error.start]:#04x} at byte {offset + error.start} of the "
-            "file is not UTF-8: save the file as UTF-8"
+            "file is not UTF-8: save the file as UTF-8, of Windows' characters with "
+            "iconv -f cp1252 -t utf-8"
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ from tilth.metrics.significance import (
     mcnemar,
     unique_rows,
 )
+from tilth.models.names import loaded
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
@@ -39,7 +41,7 @@ _METRICS: dict[Kind, Metrics] = {
 
 
 def evaluate_classifier(
-    classifier: Classifier,
+    classifier: Classifier | str | Path,
     data: Source,
     *,
     text: str | Sequence[str] | None = None,
@@ -54,6 +56,7 @@ def evaluate_classifier(
     Labels compare as texts; the result is that of `classify_scores`.
 
     Args:
+        classifier: what `load_classifier` returns, or its name.
         text: the column of texts, or the two of pairs; None: the usual names.
         label: the column of labels; None: the usual names.
         bootstrap: resamples for the 95% intervals; 0: no intervals.
@@ -65,13 +68,14 @@ def evaluate_classifier(
         TilthError: the classifier returns NaN.
     """
     check_resamples(bootstrap, seed)
-    check_kind(classifier, "classify")
-    examples, gold = read_gold(classifier, data, text=text, label=label, split=split)
+    model: Classifier = loaded(classifier, "classifier", "tilth.models.classifier:load_classifier")
+    check_kind(model, "classify")
+    examples, gold = read_gold(model, data, text=text, label=label, split=split)
     return classify_scores(
         gold,
-        classifier.probabilities(examples.texts, precision=precision),
-        names_in(classifier, examples),
-        kind=kind_of(classifier),
+        model.probabilities(examples.texts, precision=precision),
+        names_in(model, examples),
+        kind=kind_of(model),
         bootstrap=bootstrap,
         seed=seed,
     )

@@ -14,7 +14,6 @@ from tilth.data.formats import TAG
 from tilth.data.labels import match_label_names
 from tilth.data.readers import row_location
 from tilth.errors import InputError
-from tilth.models.names import refuse_name
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
@@ -104,7 +103,6 @@ def names_in(classifier: Classifier, examples: Examples) -> list[str]:
 
 def check_kind(classifier: Classifier, measured: Literal["classify", "tag"]) -> None:
     """Check that a model is a tagger for `tag`, and a classifier of texts for `classify`."""
-    refuse_name(classifier, "the model", "load_classifier")
     is_tagger = classifier.kind == "tags"
     if is_tagger and measured == "classify":
         raise InputError(f"{classifier.name!r} tags tokens: measure it with tilth evaluate tag")

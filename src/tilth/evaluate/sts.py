@@ -26,11 +26,12 @@ from tilth.metrics.correlation import (
 )
 from tilth.metrics.scores import times_100
 from tilth.metrics.significance import check_resamples, percentile_interval
-from tilth.models.names import refuse_name
+from tilth.models.names import loaded
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
+    from tilth.data.examples import Source
     from tilth.runs import Progress
 
 log = logging.getLogger(__name__)
@@ -126,8 +127,8 @@ class SetCosines:
 
 
 def evaluate_sts(
-    encoder: Encoder,
-    data: str | Path,
+    encoder: Encoder | str | Path,
+    data: Source,
     *,
     protocol: str = "all",
     sets: Sequence[str] | None = None,
@@ -139,8 +140,10 @@ def evaluate_sts(
     """Evaluate an encoder on STS sets: correlation x 100 of its cosines with human scores.
 
     Args:
-        encoder: a SentenceTransformer, or anything with `encode(list of texts) -> array`.
-        data: a place that `tilth.evaluate.sts_sets.read_sets` reads.
+        encoder: a SentenceTransformer, or anything with `encode(list of texts) -> array`, or a
+            name that `load_encoder` knows.
+        data: scored pairs: rows with text_a, text_b and score, a file of them, a folder of STS
+            sets, `hub`, or one data set of the hub.
         protocol: `all`: one correlation over all pairs of a set; `mean`: the unweighted mean of
             its subsets' correlations.
         sets: None: sts12 to sts16, stsb, sick, or a file's own.
@@ -162,10 +165,10 @@ def evaluate_sts(
         Protocols: Schick and Schütze 2021, arXiv:2104.07540, section 4 (`all`) and Table 5
         (`mean`). Cosine alone, where the original's evaluator took the best of four similarities.
     """
-    refuse_name(encoder, "encoder", "load_encoder")
     check_options(protocol, drop_overlap, training, bootstrap, seed)
+    model: Encoder = loaded(encoder, "encoder", "tilth.models.encoder:load_encoder")
     measured = measure_sets(
-        encoder, read_sets(data, sets), protocol=protocol, training=training,
+        model, read_sets(data, sets), protocol=protocol, training=training,
         drop_overlap=drop_overlap,
     )  # fmt: skip
     return summarise_sts(

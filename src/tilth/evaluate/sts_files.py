@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tilth.data.examples import FIRST_TEXT, SECOND_TEXT
+from tilth.data.examples import FIRST_TEXT, SECOND_TEXT, Source, open_rows
 from tilth.data.formats import ending_of, read_lines, rows_of_file
 from tilth.data.sources import HubDataset, locate
 from tilth.errors import InputError, TilthError
@@ -69,6 +69,9 @@ class RawPair:
     subset: str | None
 
 
+_GIVEN = "pairs"  # the set of rows in memory
+
+
 @dataclass(frozen=True, slots=True)
 class SetFile:
     """One file of a set, or a pair of files.
@@ -96,6 +99,11 @@ def _rows(path: Path) -> Iterator[RawPair]:
     rows = rows_of_file(path) if ending_of(path) else _rows_of_json(path)
     for number, row in rows:
         yield _pair(f"{path}:{number}", row)
+
+
+def _rows_given(data: Source) -> Iterator[RawPair]:
+    for number, row in enumerate(open_rows(data, "test")[0]):
+        yield _pair(f"row {number} (rows count from 0)", row)
 
 
 def _rows_of_json(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -215,20 +223,24 @@ def set_name(name: str) -> str:
     return _SYNONYMS.get(name, name)
 
 
-def default_names(data: str | Path) -> list[str]:
+def default_names(data: Source) -> list[str]:
     """Return the default sets: the usual seven, or the one of a file."""
+    if not isinstance(data, str | Path):
+        return [_GIVEN]
     path = as_path(data)
     if path.is_dir() or str(data) == "hub":
         return list(DEFAULT_SETS)
     return list(find_sets(data))
 
 
-def find_sets(data: str | Path) -> dict[str, list[SetFile]]:
+def find_sets(data: Source) -> dict[str, list[SetFile]]:
     """Find the files of each set in a place, without reading them: set name -> files.
 
     Args:
-        data: a folder, a file of pairs, `hub`, or the name of one data set of the hub.
+        data: rows, a folder, a file of pairs, `hub`, or the name of one data set of the hub.
     """
+    if not isinstance(data, str | Path):
+        return {_GIVEN: [SetFile("the rows given", partial(_rows_given, data))]}
     path = as_path(data)
     check_input(path)
     if path.is_dir():

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from tilth.evaluate.sts_files import (
     find_sets,
     set_name,
 )
+
+if TYPE_CHECKING:
+    from tilth.data.examples import Source
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +85,7 @@ class StsSet:
         return len(self.gold)
 
 
-def asked_sets(data: str | Path, sets: Sequence[str] | None = None) -> list[str]:
+def asked_sets(data: Source, sets: Sequence[str] | None = None) -> list[str]:
     """Return the names of the sets to measure, each once; None: the usual ones."""
     if sets is None:
         return default_names(data)
@@ -92,13 +95,14 @@ def asked_sets(data: str | Path, sets: Sequence[str] | None = None) -> list[str]
     return list(dict.fromkeys(map(set_name, names)))
 
 
-def read_sets(data: str | Path, sets: Sequence[str] | None = None) -> list[StsSet]:
+def read_sets(data: Source, sets: Sequence[str] | None = None) -> list[StsSet]:
     r"""Read STS sets, in the order asked; missing ones are left out with a warning.
 
     Args:
         data: a folder (files such as sts12.jsonl.gz in it or in its folder `sts`, SentEval's
             layout, or SemEval's own archives), one file of pairs (its name is the set's), `hub`
-            for the usual sets of the hub, or one data set of the hub (`owner/name`).
+            for the usual sets of the hub, one data set of the hub (`owner/name`), or rows (the set
+            `pairs`).
         sets: names: sts12 to sts16, stsb, sick (these seven are the default), stsb-dev,
             stsb-train, sick-dev, sick-train, or an own file's name without ending.
 
@@ -110,23 +114,26 @@ def read_sets(data: str | Path, sets: Sequence[str] | None = None) -> list[StsSe
         [4.0]
     """
     asked, found = asked_sets(data, sets), find_sets(data)
+    place = data if isinstance(data, str | Path) else "the rows given"
     if _RESERVED in asked:
-        raise InputError(f"{data}: a set cannot be named {_RESERVED!r}: give the file another name")
+        raise InputError(
+            f"{place}: a set cannot be named {_RESERVED!r}: give the file another name"
+        )
     for name in asked:
         if name not in found and name not in KNOWN_SETS:
             raise InputError(
-                f"no set {name!r}: known are {', '.join(KNOWN_SETS)}; found in {data}: "
+                f"no set {name!r}: known are {', '.join(KNOWN_SETS)}; found in {place}: "
                 f"{', '.join(sorted(found)) or 'none'}"
             )
     there = [name for name in asked if name in found]
     if not there:
         others = f"; found others: {', '.join(sorted(found))}: name them in sets" if found else ""
         raise InputError(
-            f"{data}: none of the STS sets {', '.join(asked)}: looked for {LOOKED_FOR}{others}"
+            f"{place}: none of the STS sets {', '.join(asked)}: looked for {LOOKED_FOR}{others}"
         )
     missing = [name for name in asked if name not in found]
     if missing:
-        log.warning("%s: no %s: left out of the mean", data, ", ".join(missing))
+        log.warning("%s: no %s: left out of the mean", place, ", ".join(missing))
     return [_read_set(name, found[name]) for name in there]
 
 

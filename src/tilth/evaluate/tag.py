@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ from tilth.metrics.significance import (
     compare_scores,
     unique_rows,
 )
+from tilth.models.names import loaded
 
 if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
@@ -38,7 +40,7 @@ _METRICS: Metrics = {
 
 
 def evaluate_tagger(
-    tagger: Classifier,
+    tagger: Classifier | str | Path,
     data: Source,
     *,
     text: str | None = None,
@@ -62,10 +64,11 @@ def evaluate_tagger(
         TilthError: the tagger returns NaN.
     """
     check_resamples(bootstrap, seed)
-    check_kind(tagger, "tag")
-    examples, gold = read_gold(tagger, data, text=text, label=label, split=split)
+    model: Classifier = loaded(tagger, "tagger", "tilth.models.classifier:load_classifier")
+    check_kind(model, "tag")
+    examples, gold = read_gold(model, data, text=text, label=label, split=split)
     tags, sure = best_tags(
-        tagger.tag_probabilities(examples.tokens or [], precision=precision), tagger.labels
+        model.tag_probabilities(examples.tokens or [], precision=precision), model.labels
     )
     return tag_scores(gold, tags, sure=sure, bootstrap=bootstrap, seed=seed)
 

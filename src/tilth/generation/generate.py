@@ -36,7 +36,7 @@ from tilth.limits import BATCH, TEXTS
 from tilth.models import LM, load_lm
 from tilth.models.chat import chat_prompt, has_chat_template
 from tilth.models.endpoint import Endpoint
-from tilth.models.names import refuse_name
+from tilth.models.names import loaded
 from tilth.models.special_tokens import special_strings
 from tilth.runs import Progress, Run, part_sizes, refuse_foreign, refuse_other_command
 from tilth.runs.backends import PartJob, PartWork, make_parts
@@ -73,7 +73,6 @@ class GenerateRequest:
     any_task: bool = False
 
     def __post_init__(self) -> None:
-        refuse_name(self.lm, "lm", "load_lm")
         # The settings record what is done.
         if isinstance(self.lm, LM):
             is_chat = self.settings.chat and has_chat_template(self.lm.tokenizer)
@@ -180,7 +179,7 @@ def _load_request(
 
 def generate(
     task: Task | str | Mapping[str, Any],
-    lm: LM | Endpoint,
+    lm: LM | Endpoint | str | Path,
     inputs: Sequence[str] | Dataset | None = None,
     *,
     count: int | None = None,
@@ -213,7 +212,7 @@ def generate(
 
     Args:
         task: a shipped name, the path of a spec, a spec as a dict, or a loaded task.
-        lm: what `load_lm` returns.
+        lm: what `load_lm` returns, or its name.
         inputs: the first texts of a pair task; a list of texts, or a data set with a column
             `text`. Equal texts count once.
         count: for single-text tasks: texts wanted for each label.
@@ -250,7 +249,7 @@ def generate(
     )  # fmt: skip
     request = GenerateRequest(
         task if isinstance(task, Task) else load_task(task),
-        lm,
+        loaded(lm, "lm", "tilth.models.lm:load_lm"),
         settings,
         inputs=None if inputs is None else _texts(inputs),
         count=count,

@@ -10,6 +10,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
 
 from tilth.errors import InputError
 from tilth.files import check_input, in_local_folder, suggestion
@@ -67,11 +69,11 @@ def name_of(model: object, what: str = "the model") -> str:
     )
 
 
-def refuse_name(model: object, what: str, load: str) -> None:
-    """Refuse a name where a loaded model is asked for."""
-    if model is None or isinstance(model, str | Path):
-        given = model and str(model)
-        raise InputError(f"{what} is {given!r}: give a loaded model, of tilth.{load}(NAME)")
+def loaded(model: Any, what: str, load: str) -> Any:
+    """Return a model; one that is given by its name is loaded by a function, `MODULE:NAME`."""
+    if model is None:
+        raise InputError(f"{what} is None: give a model, or its name")
+    return resolve_name(load)(str(model)) if isinstance(model, str | Path) else model
 
 
 def check_name(name: str, role: Role) -> None:

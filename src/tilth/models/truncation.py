@@ -51,6 +51,8 @@ def one_warning_on_cuts() -> Iterator[None]:
         finally:
             for (longest, name), cut in counts.items():
                 log.warning(
-                    "%d texts are longer than the %d tokens that %s reads: they were cut", cut,
-                    longest, name,
-                )  # fmt: skip
+                    "texts of more than the %d tokens that %s reads were cut: %d",
+                    longest,
+                    name,
+                    cut,
+                )

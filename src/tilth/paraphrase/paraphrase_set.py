@@ -19,7 +19,7 @@ from tilth.data.examples import LABEL, PAIRS, SINGLE, TOKENS, make_room, open_ro
 from tilth.data.labels import is_text
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError
-from tilth.models.names import describe_scorer, refuse_name
+from tilth.models.names import describe_scorer, loaded
 from tilth.paraphrase.settings import BEAMS, RewriteSettings
 from tilth.runs import Progress, Run, part_sizes, refuse_inside
 from tilth.runs.backends import PartJob, PartWork, make_parts
@@ -56,9 +56,12 @@ _POLARITY = {
 _PART_SIZES = 32, 256  # least and most rows of a part
 
 
+_LOAD = "tilth.paraphrase.rewriter:load_paraphraser"
+
+
 def paraphrase_set(
     source: Source,
-    rewriter: Rewriter,
+    rewriter: Rewriter | str | Path,
     *,
     columns: Sequence[str] | None = None,
     split: str = "train",
@@ -82,6 +85,7 @@ def paraphrase_set(
 
     Args:
         source: a data set, a list of rows, or where a set lies: a file, a folder, a hub data set.
+        rewriter: what `load_paraphraser` returns, or its name.
         columns: the texts to rewrite. None: all of triples, of pairs, or the text.
         out: the run folder; the same call resumes. None: rows live in a temporary folder.
         cluster: where parts are made; None: in this process. Workers load the models by name.
@@ -98,14 +102,13 @@ def paraphrase_set(
     Reference:
         Ogasa, Kajiwara and Arase, sections 5.3 and 6.2: all texts of a triple, both of a pair.
     """
-    refuse_name(rewriter, "rewriter", "load_paraphraser")
     settings = RewriteSettings(
         meaning, wording, min_meaning, n, steer, tries, beams, seed, originals
     )
     with tempfile.TemporaryDirectory(prefix="tilth-") if out is None else nullcontext(out) as place:
         return run_paraphrase(
-            source, lambda: rewriter, settings, as_path(place), columns=columns, split=split,
-            cluster=cluster, overwrite=overwrite, quiet=quiet,
+            source, lambda: loaded(rewriter, "rewriter", _LOAD), settings, as_path(place),
+            columns=columns, split=split, cluster=cluster, overwrite=overwrite, quiet=quiet,
         )  # fmt: skip
 
 

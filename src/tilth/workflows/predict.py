@@ -35,6 +35,8 @@ from tilth.workflows.settings import Prediction
 if TYPE_CHECKING:
     from datasets import Dataset
 
+    from tilth.models.classifier import Classifier
+
 COMMAND = "predict"
 _DATASET = "dataset"
 _RESULT_TYPES = {"kind": str, "rows": int, "without_text": int, "labels": dict}
@@ -42,7 +44,7 @@ _LABELS_SHOWN = 200
 
 
 def predict(
-    model: str,
+    model: str | Path | Classifier,
     data: Source | Sequence[str],
     out: str | Path | None = None,
     *,
@@ -59,8 +61,8 @@ def predict(
 
     Args:
         model: the run of a training, a folder or a hub id: of a classifier, a tagger or a sentence
-            encoder; or a task (a shipped name or a file), whose labels' descriptions are compared
-            with the texts.
+            encoder; a loaded classifier or tagger; or a task (a shipped name or a file), whose
+            labels' descriptions are compared with the texts.
         data: texts, a data set, a list of rows, a file, a folder or a hub data set.
         out: the run folder; the same call resumes. None: a temporary folder.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
@@ -92,7 +94,7 @@ def predict(
 
 
 def predict_to_run(
-    model: str,
+    model: str | Path | Classifier,
     data: Source | Sequence[str],
     out: Path,
     settings: Prediction,
@@ -107,9 +109,9 @@ def predict_to_run(
     It holds kind, rows, rows without text, and per label or entity type its count and mean
     confidence.
     """
-    model = name_of(model)
+    named = _name_of(model)
     if isinstance(data, str | Path):
-        refuse_inside(out, str(data), named=[model])
+        refuse_inside(out, str(data), named=[named])
     elif isinstance(data, Sequence) and data and isinstance(data[0], str):
         data = [{"text": text} for text in data]
     rows, where = open_rows(data, settings.split)
@@ -117,7 +119,7 @@ def predict_to_run(
         raise InputError(f"{where}the set has no rows: give texts")
     if settings.text is not None:
         input_columns(rows, where, settings.text, tagged=False)  # before a model is loaded
-    predictor = load_predictor(model, settings, device)
+    predictor = load_predictor(named if isinstance(model, str | Path) else model, settings, device)
     columns = input_columns(rows, where, settings.text, tagged=predictor.kind == "tags")
     holds_tokens = _check_columns(rows, columns, where, predictor)
     adds = [name for name in predictor.adds if not (holds_tokens and name == "tokens")]
@@ -125,7 +127,7 @@ def predict_to_run(
     run = Run.open(
         out,
         command=COMMAND,
-        settings={"model": model, **asdict(settings), "text": list(columns), "part": PART},
+        settings={"model": named, **asdict(settings), "text": list(columns), "part": PART},
         fingerprints={
             "inputs": fingerprint(rows, rows.column_names), "model": predictor.fingerprint
         },
@@ -142,7 +144,7 @@ def predict_to_run(
             part: pa.Table = table[index * PART : (index + 1) * PART]
             return part.select(list(columns))
 
-        again = partial(_load_again, model, settings, predictor.fingerprint)
+        again = partial(_load_again, named, settings, predictor.fingerprint)
         load = again if cluster is not None and cluster.on is not None else lambda: predictor
         job = PartJob(
             partial(_start, load, columns, adds), given, part_sizes(len(rows), PART), "rows"
@@ -153,6 +155,14 @@ def predict_to_run(
             results = _write_dataset(run, rows, predictor, adds)
             run.write_results(results)
     return results
+
+
+def _name_of(model: str | Path | Classifier) -> str:
+    if isinstance(model, str | Path):
+        return str(model)
+    from tilth.models import classifier  # not above: torch
+
+    return model.name if isinstance(model, classifier.Classifier) else name_of(model)
 
 
 def _load_again(model: str, settings: Prediction, fingerprint: str) -> Predictor:

@@ -61,8 +61,10 @@ class Predictor:
     predict: Callable[[list[Any], Progress], pa.Table]
 
 
-def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
-    """Load the run of a training, a folder, a hub id, or a task."""
+def load_predictor(model: str | Classifier, asked: Prediction, device: str) -> Predictor:
+    """Load the run of a training, a folder, a hub id, or a task; take a loaded classifier."""
+    if not isinstance(model, str):
+        return _labeller(model, asked)
     if is_task(model):
         _warn_of_precision(model, asked)
         return _described(model, TextEncoder.load(asked.encoder or ENCODER, device=device), asked)
@@ -83,9 +85,18 @@ def load_predictor(model: str, asked: Prediction, device: str) -> Predictor:
             )
 
         return Predictor("vectors", model, encoder.fingerprint, ("embedding",), 1, encode)
-    from tilth.models.classifier import fingerprint_classifier, load_classifier
+    from tilth.models.classifier import load_classifier
 
-    classifier = load_classifier(model, device=device)
+    return _labeller(load_classifier(model, device=device), asked)
+
+
+def _labeller(classifier: Classifier, asked: Prediction) -> Predictor:
+    """Return the predictions of a classifier or a tagger."""
+    from tilth.models.classifier import fingerprint_classifier
+
+    model = classifier.name
+    if asked.encoder is not None:
+        raise InputError(f"encoder is for a task file, and {model!r} is a model: leave it out")
     if asked.probabilities and len(set(classifier.labels)) < len(classifier.labels):
         raise InputError(f"{model!r} has two labels of one name: give each its own in config.json")
     adds = ("tokens", "tags", "spans") if classifier.kind == "tags" else ("label",)

@@ -254,6 +254,8 @@ class _GrowingClassifier(Growing):
             best = next(arm for arm in self.arms if arm.name == results["arm"])
             results["tested"] = self._test(model, best, bootstrap)
             results["notes"] += better_on_test(results["tested"])
+            if self.folds:
+                results["notes"] += simpler_ways(self.search, best, results["tested"])
             results["notes"] += self._left_out()
         if self.bank is not None:
             rows = to_label(self.bank, model, self.task, self.sources, self.whole)
@@ -332,5 +334,6 @@ class _GrowingClassifier(Growing):
                 f"{TO_LABEL} and give them with --train or --validation.",
             ]
         said += kept_by_default(self.search, best) + lucky_ways(self.search, best)
-        said += simpler_ways(self.search, best)
+        if self.task.test is None:
+            said += simpler_ways(self.search, best)
         return said + more_labels(self.search)

@@ -259,8 +259,8 @@ class Growing(ABC):
             )
         if self.folds and ended and (untried := self._untried_arms()):
             found["notes"].append(
-                f"Not tried, as the budget is too short: {'; '.join(untried)}. A larger --budget "
-                "goes on from here."
+                f"Not tried in the search, as the budget is too short: {'; '.join(untried)}. A "
+                "larger --budget goes on from here."
             )
         return found
 

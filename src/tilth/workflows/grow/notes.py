@@ -28,15 +28,27 @@ def _least_gain(search: Search, best: Arm, over: Sequence[Arm]) -> tuple[str, In
     return min(gains, key=lambda named: named[1].value, default=None)
 
 
-def simpler_ways(search: Search, best: Arm) -> list[str]:
-    """Return a note where a simpler arm may do, or was better."""
+def simpler_ways(search: Search, best: Arm, tested: Mapping[str, Any] | None = None) -> list[str]:
+    """Return a note where a simpler arm may do, or was better; by the test set where there is one.
+
+    Args:
+        tested: the differences to other systems on the test set.
+    """
     if best.is_simple and best.is_saved:
         others = [arm for arm in search.arms if arm.is_simple and not arm.is_saved]
     else:
         others = [arm for arm in search.arms if arm.is_simple]
-    if (least := _least_gain(search, best, others)) is None:
+    if tested is None:
+        least = _least_gain(search, best, others)
+    else:
+        names = {arm.name for arm in others}
+        leads = [(name, one) for name, one in _leads(tested).items() if name in names]
+        least = min(leads, key=lambda named: named[1].value, default=None)
+    if least is None:
         return []
     name, gain = least
+    if tested is not None:
+        name += " (on the test set)"
     if gain.value <= 0:
         return [f"A simpler way is as good or better: {name}. The gain over it: {shown(gain)}."]
     if gain.low is None or gain.low <= 0:
@@ -101,12 +113,17 @@ def encoder_notes(search: Search, best: Arm, base: str) -> list[str]:
 
 def better_on_test(tested: Mapping[str, Any]) -> list[str]:
     """Return a note on each system that is surely better than the kept one on the test set."""
-    leads = {name: one[next(iter(figures_of(one)))] for name, one in tested["differences"].items()}
     return [
-        f"On the test set {name} is better than what was kept, by {-one['value']:.1f} "
-        f"({-one['high']:.1f} to {-one['low']:.1f})."
-        for name, one in leads.items() if one["high"] is not None and one["high"] < 0
+        f"On the test set {name} is better than what was kept, by {-one.value:.1f} "
+        f"({-one.high:.1f} to {-(one.low or 0):.1f})."
+        for name, one in _leads(tested).items() if one.high is not None and one.high < 0
     ]  # fmt: skip
+
+
+def _leads(tested: Mapping[str, Any]) -> dict[str, Interval]:
+    """Return how far the kept system is above each other one on the test set."""
+    found = {name: one[next(iter(figures_of(one)))] for name, one in tested["differences"].items()}
+    return {name: Interval(one["value"], one["low"], one["high"]) for name, one in found.items()}
 
 
 def more_labels(search: Search) -> list[str]:

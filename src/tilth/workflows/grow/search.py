@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tilth.metrics.agreement import wilson
 from tilth.metrics.significance import Interval, mean_interval
 from tilth.models.trainer import MODEL, is_whole
 from tilth.models.truncation import counted_cuts
@@ -180,7 +181,7 @@ class Search:
 
     def score(self, arm: Arm) -> Interval:
         """Return an arm's accuracy x 100 with its interval over the measured rows."""
-        found = mean_interval(self._right(arm, self.done(arm)).tolist())
+        found = _over_rows(self._right(arm, self.done(arm)))
         if found.low is None or found.high is None:
             return found
         return replace(found, low=max(found.low, 0.0), high=min(found.high, 100.0))
@@ -193,7 +194,7 @@ class Search:
         shared = [fold for fold in self.done(arm) if fold in self.done(over)]
         if not shared:
             return None
-        return mean_interval((self._right(arm, shared) - self._right(over, shared)).tolist())
+        return _over_rows(self._right(arm, shared) - self._right(over, shared))
 
     @property
     def reference(self) -> Arm:
@@ -503,3 +504,12 @@ def rung_bounds(folds: int, first_pass: int) -> list[int]:
         return []
     few = _FIRST if folds > _FIRST + 1 else 1
     return sorted({few, min(first_pass, folds), folds})
+
+
+def _over_rows(scores: NDArray[np.float64]) -> Interval:
+    """Return the mean of rows' scores; rows that are all alike vary as much as Wilson says."""
+    found = mean_interval(scores.tolist())
+    if found.low is None or found.low != found.high:
+        return found
+    _, others = wilson(0, len(scores))
+    return replace(found, low=found.value - 100 * others, high=found.value + 100 * others)

@@ -19,7 +19,7 @@ from tilth.bank.ingest.documents import find_sources, read_blocks
 from tilth.bank.manifest import MANIFEST
 from tilth.bank.settings import BankSettings
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
-from tilth.classifiers.load import TaskSources, check_disjoint, source_name
+from tilth.classifiers.load import TaskSources, check_disjoint, source_name, warn_of_cases
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
@@ -105,10 +105,14 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
         examples = _distinct(_single(named, sources.train, "train"), train)
         assert examples.labels is not None
         labels = [str(name) for name in examples.labels.classes]
+        if len(labels) < 2:
+            raise InputError(
+                f"{train}: every row has the label {labels[0]!r}: there is nothing to learn; give "
+                "rows of two labels at least"
+            )
+        warn_of_cases(labels, f"{train}: ")
         _check_described(labels, described, sources)
     rows = _none(labels) if examples is None else labeled_examples(examples, labels)
-    if examples is not None:
-        _check_counts(rows, train)
     others: dict[str, LabeledExamples | None] = {"validation": None, "test": None}
     known = [("training", sources.train, rows)] if examples is not None else []
     for name in others:
@@ -192,18 +196,23 @@ def _check_described(labels: list[str], described: list[str], sources: GrowSourc
 
 
 def _check_counts(rows: LabeledExamples, place: str) -> None:
-    if len(rows.labels) < 2:
-        raise InputError(
-            f"{place}: every row has the label {rows.labels[0]!r}: there is nothing to learn; give "
-            "rows of two labels at least"
-        )
     counts = np.asarray(rows.targets).sum(axis=0)  # (labels,)
-    if counts.min() < 2:
-        name = rows.labels[int(counts.argmin())]
+    by_label = dict(zip(rows.labels, counts.tolist(), strict=True))
+    if none := [name for name, count in by_label.items() if not count]:
         raise InputError(
-            f"{place}: label {name!r} has {counts.min():.0f} row(s) that stand in no other set: "
-            "give two or more of each, to learn from one and measure on the other"
+            f"{place}: label {none[0]!r} has no row that stands in no other set: give some of each"
         )
+    once = [name for name, count in by_label.items() if count == 1]
+    if len(once) == len(by_label):
+        raise InputError(
+            f"{place}: every label has 1 row that stands in no other set: give two or more, to "
+            "learn from one and measure on the other"
+        )
+    if once:
+        log.warning(
+            "%s: one row of %s: it is learnt from, and nothing tells how well that label is "
+            "answered; give more", place, ", ".join(map(repr, once)),
+        )  # fmt: skip
 
 
 def _none(labels: list[str]) -> LabeledExamples:
@@ -270,9 +279,9 @@ def folds_of(task: GrowTask, folds: int, repeats: int, seed: int) -> list[Fold]:
 def split_folds(
     rows: LabeledExamples, part: NDArray[np.int64], repeat: int, first: int
 ) -> list[Fold]:
-    """Return a fold for each part of the rows, (rows,), with numbers from `first` on."""
+    """Return a fold for each part of the rows but -1, (rows,), with numbers from `first` on."""
     found = []
-    for number, one in enumerate(np.unique(part).tolist(), start=first):
+    for number, one in enumerate(np.unique(part[part >= 0]).tolist(), start=first):
         held = np.flatnonzero(part == one)
         train = np.flatnonzero(part != one)
         found.append(Fold(number, train, held, rows.select(held), repeat))
@@ -280,13 +289,17 @@ def split_folds(
 
 
 def _parts(rows: LabeledExamples, folds: int, seed: int, repeat: int) -> NDArray[np.int64]:
-    """Return the part of each row, (rows,): by content, each label in all parts alike."""
+    """Return the part of each row, (rows,): by content, each label in all parts alike.
+
+    The only row of a label is in none (-1): it is always learnt from.
+    """
     texts = pa.array([text for (text,) in rows.texts], pa.large_string())
     keys = random_keys(seed, f"grow/{repeat}", text_hashes(texts))
     labels = np.asarray(rows.targets).argmax(axis=1)
     order = np.lexsort((keys, labels))
     part = np.empty(len(rows), np.int64)
     part[order] = np.arange(len(rows)) % folds
+    part[np.bincount(labels)[labels] == 1] = -1
     return part
 
 
