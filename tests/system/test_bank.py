@@ -100,6 +100,17 @@ def test_build_says_what_was_kept_and_dropped(static: str, tmp_path: Path) -> No
     tilth(*asked, "--min-words", 4, "--overwrite")
 
 
+def test_build_says_which_sources_and_languages_are_left_out(static: str, tmp_path: Path) -> None:
+    english = write_lines(tmp_path / "en.txt", TEXTS[:30])
+    german = write_lines(tmp_path / "de.txt", ["Der Hund und ich."] * 4)
+    asked = ["bank", "build", "-o", tmp_path / "bank", "-e", static, "--workers", 1, "-q"]
+    said = tilth(*asked, english, german).stderr
+    assert f"no sentence is kept of {german}" in said
+    assert f"no sentence is kept of {english}" not in said
+    assert "4 sentences are of another language than en: --language" in said
+    assert "another language than" not in tilth(*asked, english, "--overwrite").stderr
+
+
 @pytest.mark.parametrize(
     ("options", "kept"),
     [

@@ -22,6 +22,7 @@ app.command("search")(bank_search.search)
 
 # Seconds to load the encoder and start the workers; shorter runs print no rate.
 _STARTING = 4
+_FOREIGN = 0.1  # sentences of another language for each kept one, from which on a line says so
 _SHOWN_SOURCES = 30  # on a terminal; pipes and --json have all
 
 _ADDED = (
@@ -198,6 +199,7 @@ def check(bank: Bank, quiet: Quiet = False, json: Json = False) -> None:
 
 def _print_made(bank: Path, seconds: float | None, *, json: bool) -> None:
     """Print what a bank holds after it was built or extended."""
+    from tilth.bank.ingest.cleaning import LANGUAGE
     from tilth.workflows.open_bank import describe_bank
 
     found = describe_bank(bank)
@@ -213,6 +215,13 @@ def _print_made(bank: Path, seconds: float | None, *, json: bool) -> None:
         said = f", {rate:,} sentences read a second" if seconds > _STARTING * 5 else ""
         rows.append(("this run", f"{seconds:,.0f} s{said}"))
     print_table(str(bank), ("", ""), rows)
+    for name in [name for name, count in found["sources"].items() if count == 0][:_SHOWN_SOURCES]:
+        say(f"no sentence is kept of {name}")
+    if (foreign := found["dropped"].get(LANGUAGE, 0)) > _FOREIGN * found["sentences"]:
+        say(
+            f"{foreign:,} sentences are of another language than {found['rules']['language']}: "
+            "--language builds a bank of theirs, or of any (none)"
+        )
 
 
 def _counts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
