@@ -162,7 +162,8 @@ def test_sources_by_name_pattern_and_folder(bank: Bank) -> None:
     one, two, three = bank.manifest.sources
     raw = str(Path(one).parent)
     for sources, wanted in (
-        ([one], {one}), ([two], {two}), (["*three.txt"], {three}), ([raw], {one, two}), (["one.txt"], {one}),
+        ([one], {one}), ([two], {two}), (["*three.txt"], {three}), ([raw], {one, two}),
+        (["one.txt"], {one}),
         ([f"{raw}/"], {one, two}), ([one, three], {one, three}), (["*"], {one, two, three}),
     ):  # fmt: skip
         for queries in (1, 20):
