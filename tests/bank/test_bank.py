@@ -130,7 +130,9 @@ def test_texts_vectors_and_task_queries_ask_the_same(bank: Bank) -> None:
     by_task = bank.search(task_queries(rows, encoder=bank.encoder), k=9)
     by_array = bank.search(np.array([QUERY]), k=9, own=True)
     by_objects = bank.search(np.array([QUERY], object), k=9)
-    for other in (by_list, by_vector, by_task, by_array, by_objects):
+    by_single = bank.search(np.array(QUERY), k=9)
+    vectors = bank.search(bank.encode([QUERY]).astype(object), k=9)
+    for other in (by_list, by_vector, by_task, by_array, by_objects, by_single, vectors):
         np.testing.assert_array_equal(other.ids, by_text.ids)
     assert by_task.names == ["x"]
     wide = np.asarray(bank.encode([QUERY]), np.float64) * 1e25
@@ -287,6 +289,7 @@ def test_wrong_arguments(bank: Bank) -> None:
         (QUERY, {"without": {"test": "a text"}}, "without: give names with lists of texts"),
         (QUERY, {"without": ["a text"]}, "without: give names with lists of texts"),
         (QUERY, {"without": {"test": [None]}}, "without: give names with lists of texts"),
+        (QUERY, {"without": {"test": None}}, "without: give names with lists of texts"),
         (QUERY, {"k": len(bank) + 1}, r"k is [\d,]+, the bank holds [\d,]+ sentences"),
         (QUERY, {"min_similarity": 1.5}, "min_similarity is 1.5: give a number from -1 to 1"),
         (QUERY, {"oversample": 0.5}, "oversample is 0.5: give a number from 1 to"),

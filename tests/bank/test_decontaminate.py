@@ -55,6 +55,9 @@ def test_tokenised_and_uncleaned_texts_equal_the_banks_sentences() -> None:
     sought = ["It does n't cost $ 5 .", "`` Why not ? '' she said", "Fish &amp; chips\u200b"]
     texts = ["It doesn't cost $5.", '"Why not?" she said', "Fish & chips", "It costs $5."]
     assert among(sought, texts) == ["exact", "exact", "exact", ""]
+    numbers = ["It costs $10.5.", "1 12 people came."]
+    others = ["It costs $1.05.", "11 2 people came.", "112 people came.", "It costs $ 10.5 ."]
+    assert among(numbers, others, near=False) == ["", "", "", "exact"]
 
 
 def test_no_sentence_to_leave_out() -> None:

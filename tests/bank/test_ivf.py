@@ -177,6 +177,7 @@ def test_a_part_of_the_bank_is_looked_for_in_more_cells(bank: Bank) -> None:
     cells = [made.nprobe(None, bank, bank.source_filter(some)) for some in (None, two, [one])]
     assert cells == [3, 5, 9]
     assert made.nprobe(2, bank, bank.source_filter([one])) == 2
+    assert made.nprobe(None, bank, lambda shard: np.zeros(shard.sentences, np.bool_)) == 3
     queries = asked(bank)
     for options in ({"nprobe": 9, "sources": [one]}, {"nprobe": 3}):
         found = bank.search(queries, K, index=True, threads=1, **options)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilth
-from tests.tiny import save_encoder
+from tests.tiny import read_json, save_encoder
 from tilth.errors import InputError
 
 ROWS = [{"text": "a wren sings", "label": "bird"}, {"text": "a boat sinks", "label": "boat"}]
@@ -48,8 +48,9 @@ def test_a_model_is_named_by_a_text_or_a_path(name: str) -> None:
     ],
 )
 def test_a_model_that_is_none_is_refused(use: Callable[[Any], Any]) -> None:
-    with pytest.raises(InputError, match="is None: give a model, or its name"):
-        use(None)
+    for other in (None, 3):
+        with pytest.raises(InputError, match=r"is of type \w+: give a model, or its name"):
+            use(other)
     with pytest.raises(InputError, match="no model"):
         use("./nowhere")
 
@@ -79,9 +80,12 @@ def test_a_name_stands_for_a_loaded_model(tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     texts = [row["text"] for row in ROWS]
     predicted = [
-        tilth.predict(one, texts, quiet=True, device="cpu", precision="float32")
-        for one in (model, tmp_path / "model")
+        tilth.predict(one, texts, tmp_path / name, quiet=True, device="cpu", precision="float32")
+        for name, one in (("held", model), ("named", tmp_path / "model"))
     ]
+    assert read_json(tmp_path / "held/run.json")["settings"]["model"].endswith(
+        ", trained in memory"
+    )
     assert predicted[0].to_list() == predicted[1].to_list()
     results = [
         tilth.evaluate_classifier(one, ROWS, bootstrap=0, precision="float32")
@@ -93,8 +97,8 @@ def test_a_name_stands_for_a_loaded_model(tmp_path: Path) -> None:
 def test_places_of_other_types_are_refused() -> None:
     for given in (None, 3):
         with pytest.raises(InputError, match=f"of type {type(given).__name__}"):
-            tilth.evaluate_sts(lambda texts: texts, given)  # type: ignore[arg-type]
+            tilth.evaluate_sts("starter-static", given)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"row 0 .*: no column 'text_a'"):
-        tilth.evaluate_sts(lambda texts: texts, ROWS)  # type: ignore[arg-type]
+        tilth.evaluate_sts("starter-static", ROWS)
     with pytest.raises(InputError, match="a name is of type NoneType"):
         tilth.augment(ROWS, None)  # type: ignore[arg-type]

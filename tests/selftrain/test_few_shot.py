@@ -359,6 +359,7 @@ def test_mean_deviation_and_interval() -> None:
     assert found.draws == tuple(values)
     equal = mean_over_draws([70.0, 70.0])
     assert (equal.mean, equal.deviation, equal.low, equal.high) == (70.0, 0.0, None, None)
+    assert mean_over_draws([100 * 251 / 500] * 3).low is None
     alone = mean_over_draws([70.0])
     assert (alone.mean, alone.deviation, alone.low, alone.high) == (70.0, None, None, None)
 

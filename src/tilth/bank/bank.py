@@ -446,7 +446,9 @@ def _named(without: Mapping[str, Sequence[str]] | None) -> Mapping[str, Sequence
     if without is None:
         return {}
     if not isinstance(without, Mapping) or any(
-        isinstance(texts, str) or not all(isinstance(text, str) for text in texts)
+        isinstance(texts, str)
+        or not hasattr(texts, "__len__")
+        or not all(isinstance(text, str) for text in texts)
         for texts in without.values()
     ):
         raise InputError('without: give names with lists of texts, such as {"test": texts}')

@@ -112,7 +112,7 @@ def query_vectors(
 
 def _are_vectors(queries: AnyQueries) -> TypeGuard[Floats]:
     """Tell vectors from texts, which may stand in an array, too."""
-    return isinstance(queries, np.ndarray) and queries.dtype.kind not in "OSTU"
+    return isinstance(queries, np.ndarray) and not isinstance(next(queries.flat, ""), str)
 
 
 def query_texts(queries: AnyQueries) -> list[str]:
@@ -121,6 +121,8 @@ def query_texts(queries: AnyQueries) -> list[str]:
         return list(queries.texts)
     if _are_vectors(queries):
         raise InputError("own=False needs the queries' texts: give texts or task queries")
+    if isinstance(queries, np.ndarray):
+        queries = queries.ravel().tolist()
     if not isinstance(queries, Iterable):
         raise InputError(
             f"the queries are of type {type(queries).__name__}: give texts, vectors or task queries"
@@ -146,7 +148,8 @@ def task_queries(
 
     Args:
         train_set: a source or examples from `tilth.data.examples.read_examples`.
-        encoder: the bank's encoder or its name, or a function from texts to vectors.
+        encoder: the bank's encoder, the name of one that `load_encoder` knows, or a function from
+            texts to vectors.
         kind: `all-average` (one query), `label-average` (one per label or entity type),
             `per-sentence`, or `clusters` (up to `clusters` per label by k-means, or of the whole
             set where labels are numbers or missing).
@@ -175,7 +178,9 @@ def task_queries(
     QUERY.check("kind", kind)
     CLUSTERS.check("clusters", clusters)
     SEED.check("seed", seed)
-    encode: SentenceEncoder = loaded(encoder, "encoder", "tilth.models.encoder:load_encoder")
+    encode: SentenceEncoder = loaded(
+        encoder, "encoder", "tilth.models.encoder:load_encoder", "encode", "__call__"
+    )
     examples = _examples(train_set, text, label, need_label=kind == "label-average")
     try:
         if kind == "per-sentence":

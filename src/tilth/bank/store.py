@@ -237,7 +237,7 @@ def _of_sources(patterns: Sequence[str], shard: MappedShard) -> NDArray[np.bool_
 
 def _is_of(name: str, pattern: str) -> bool:
     """Tell whether a name, also that of the file alone, `*` pattern or folder matches a source."""
-    if pattern in (name, name.rpartition("/")[2]) or fnmatch.fnmatchcase(name, pattern):
+    if pattern in (name, name.rpartition("/")[2] or name) or fnmatch.fnmatchcase(name, pattern):
         return True
     return name.startswith(pattern.rstrip("/") + "/")
 

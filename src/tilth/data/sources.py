@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,6 +143,7 @@ def split_names(source: str | Path) -> list[str]:
 def chosen_split(source: Any, split: str) -> str:
     """Return which split of a place is read: the one asked for, if it has several, or its only."""
     names = split_names(source) if isinstance(source, str | Path) else []
+    names = list(source) if isinstance(source, Mapping) else names
     return names[0] if len(names) == 1 else split
 
 

@@ -68,7 +68,9 @@ def evaluate_classifier(
         TilthError: the classifier returns NaN.
     """
     check_resamples(bootstrap, seed)
-    model: Classifier = loaded(classifier, "classifier", "tilth.models.classifier:load_classifier")
+    model: Classifier = loaded(
+        classifier, "classifier", "tilth.models.classifier:load_classifier", "probabilities"
+    )
     check_kind(model, "classify")
     examples, gold = read_gold(model, data, text=text, label=label, split=split)
     return classify_scores(

@@ -166,7 +166,7 @@ def evaluate_sts(
         (`mean`). Cosine alone, where the original's evaluator took the best of four similarities.
     """
     check_options(protocol, drop_overlap, training, bootstrap, seed)
-    model: Encoder = loaded(encoder, "encoder", "tilth.models.encoder:load_encoder")
+    model: Encoder = loaded(encoder, "encoder", "tilth.models.encoder:load_encoder", "encode")
     measured = measure_sets(
         model, read_sets(data, sets), protocol=protocol, training=training,
         drop_overlap=drop_overlap,

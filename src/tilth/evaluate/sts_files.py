@@ -15,7 +15,7 @@ from typing import Any
 
 from tilth.data.examples import FIRST_TEXT, SECOND_TEXT, Source, open_rows
 from tilth.data.formats import ending_of, read_lines, rows_of_file
-from tilth.data.sources import HubDataset, locate
+from tilth.data.sources import HubDataset, chosen_split, locate
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
 from tilth.storage import as_path
@@ -102,7 +102,7 @@ def _rows(path: Path) -> Iterator[RawPair]:
 
 
 def _rows_given(data: Source) -> Iterator[RawPair]:
-    for number, row in enumerate(open_rows(data, "test")[0]):
+    for number, row in enumerate(open_rows(data, chosen_split(data, "test"))[0]):
         yield _pair(f"row {number} (rows count from 0)", row)
 
 

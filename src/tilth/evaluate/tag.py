@@ -64,7 +64,9 @@ def evaluate_tagger(
         TilthError: the tagger returns NaN.
     """
     check_resamples(bootstrap, seed)
-    model: Classifier = loaded(tagger, "tagger", "tilth.models.classifier:load_classifier")
+    model: Classifier = loaded(
+        tagger, "tagger", "tilth.models.classifier:load_classifier", "probabilities"
+    )
     check_kind(model, "tag")
     examples, gold = read_gold(model, data, text=text, label=label, split=split)
     tags, sure = best_tags(

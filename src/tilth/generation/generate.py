@@ -249,7 +249,7 @@ def generate(
     )  # fmt: skip
     request = GenerateRequest(
         task if isinstance(task, Task) else load_task(task),
-        loaded(lm, "lm", "tilth.models.lm:load_lm"),
+        loaded(lm, "lm", "tilth.models.lm:load_lm", "fingerprint"),
         settings,
         inputs=None if inputs is None else _texts(inputs),
         count=count,

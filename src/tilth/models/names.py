@@ -69,11 +69,16 @@ def name_of(model: object, what: str = "the model") -> str:
     )
 
 
-def loaded(model: Any, what: str, load: str) -> Any:
-    """Return a model; one that is given by its name is loaded by a function, `MODULE:NAME`."""
-    if model is None:
-        raise InputError(f"{what} is None: give a model, or its name")
-    return resolve_name(load)(str(model)) if isinstance(model, str | Path) else model
+def loaded(model: Any, what: str, load: str, *has: str) -> Any:
+    """Return a model that has one of some attributes.
+
+    One that is given by its name is loaded by a function, `MODULE:NAME`.
+    """
+    if isinstance(model, str | Path):
+        return resolve_name(load)(str(model))
+    if not any(hasattr(model, name) for name in has):
+        raise InputError(f"{what} is of type {type(model).__name__}: give a model, or its name")
+    return model
 
 
 def check_name(name: str, role: Role) -> None:

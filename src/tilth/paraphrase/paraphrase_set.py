@@ -107,8 +107,9 @@ def paraphrase_set(
     )
     with tempfile.TemporaryDirectory(prefix="tilth-") if out is None else nullcontext(out) as place:
         return run_paraphrase(
-            source, lambda: loaded(rewriter, "rewriter", _LOAD), settings, as_path(place),
-            columns=columns, split=split, cluster=cluster, overwrite=overwrite, quiet=quiet,
+            source, lambda: loaded(rewriter, "rewriter", _LOAD, "seq2seq"), settings,
+            as_path(place), columns=columns, split=split, cluster=cluster, overwrite=overwrite,
+            quiet=quiet,
         )  # fmt: skip
 
 

@@ -109,9 +109,9 @@ def _verdict(final: Sequence[Pair], tried: Mapping[Pair, _Tried]) -> list[str]:
     best = final[0]
     gain = tried[best].gain
     name = f"--meaning {best[0]} --wording {best[1]}"
-    if gain.low is None:
+    if gain.low is None and gain.deviation is None:
         return [f"Best: {name}, {gain.signed}. One training tells nothing sure: give --seeds 3."]
-    if gain.low <= 0:
+    if (gain.mean if gain.low is None else gain.low) <= 0:
         return [f"No tag pair is surely better than {_NONE}: the best, {name}, {gain.signed}."]
     found = [f"Best: {name}, {gain.signed} over {_NONE}."]
     if len(final) > 1:

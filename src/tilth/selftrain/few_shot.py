@@ -76,7 +76,7 @@ def mean_over_draws(values: Sequence[float]) -> MeanOverDraws:
     """Return mean, standard deviation and interval of the values of draws."""
     found = mean_interval(values)
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    ends = (found.low, found.high) if deviation else (None, None)
+    ends = (found.low, found.high) if len(set(values)) > 1 else (None, None)
     return MeanOverDraws(found.value, deviation, *ends, tuple(values))
 
 

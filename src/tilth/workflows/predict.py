@@ -65,7 +65,7 @@ def predict(
             labels' descriptions are compared with the texts.
         data: texts, a data set, a list of rows, a file, a folder or a hub data set.
         out: the run folder; the same call resumes. None: a temporary folder.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`; a loaded model stays where it is.
         cluster: where rows are predicted, with the model by its name; None: in this process.
         asked: fields of `Prediction`: text, split, probabilities, encoder, precision.
 

@@ -164,7 +164,8 @@ def _train(
             ("training", source, sources.read(source, "train").texts)
             for source in (sources.train, sources.labelled) if source is not None
         ))  # fmt: skip
-    return train_on_sources(sources, settings, out, tags=tags, labels=labels)
+    found = train_on_sources(sources, settings, out, tags=tags, labels=labels)
+    return found if out is not None else replace(found, name=f"{found.name}, trained in memory")
 
 
 def with_validation(

@@ -104,6 +104,9 @@ class Exclusion:
 
 
 def _spaceless_hashes(normalized: pa.Array) -> NDArray[np.uint64]:
+    """Return hashes of normalized texts without spaces, but for those between two digits."""
+    for _ in range(2):  # "1 2 3" holds two, which overlap
+        normalized = pc.replace_substring_regex(normalized, r"(\d) (\d)", r"\1_\2")
     return text_hashes(pc.replace_substring(normalized, " ", ""))
 
 

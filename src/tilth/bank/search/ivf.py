@@ -109,7 +109,9 @@ class Index:
         if nprobe is not None or selected is None:
             return nprobe or self.info.nprobe
         count = int(_mask(store.shards[: len(self.info.shards)], selected).sum())
-        cells = -(-self.info.nprobe * self.info.sentences // max(count, 1))
+        if not count:  # all of it was added later, and is scanned
+            return self.info.nprobe
+        cells = -(-self.info.nprobe * self.info.sentences // count)
         return min(cells, self.info.centroids)
 
     def find_candidates(

@@ -38,17 +38,14 @@ def simpler_ways(search: Search, best: Arm, tested: Mapping[str, Any] | None = N
         others = [arm for arm in search.arms if arm.is_simple and not arm.is_saved]
     else:
         others = [arm for arm in search.arms if arm.is_simple]
-    if tested is None:
-        least = _least_gain(search, best, others)
-    else:
-        names = {arm.name for arm in others}
-        leads = [(name, one) for name, one in _leads(tested).items() if name in names]
-        least = min(leads, key=lambda named: named[1].value, default=None)
-    if least is None:
+    names = {arm.name for arm in others}
+    leads = [(f"{name} (on the test set)", one)
+             for name, one in _leads(tested or {"differences": {}}).items()
+             if name in names and one.low is not None]  # fmt: skip
+    least = min(leads, key=lambda named: named[1].value, default=None)
+    if least is None and (least := _least_gain(search, best, others)) is None:
         return []
     name, gain = least
-    if tested is not None:
-        name += " (on the test set)"
     if gain.value <= 0:
         return [f"A simpler way is as good or better: {name}. The gain over it: {shown(gain)}."]
     if gain.low is None or gain.low <= 0:

@@ -181,20 +181,24 @@ class Search:
 
     def score(self, arm: Arm) -> Interval:
         """Return an arm's accuracy x 100 with its interval over the measured rows."""
-        found = _over_rows(self._right(arm, self.done(arm)))
-        if found.low is None or found.high is None:
-            return found
-        return replace(found, low=max(found.low, 0.0), high=min(found.high, 100.0))
+        return _over_rows(self._right(arm, self.done(arm)), least=0.0)
 
     def gain(self, arm: Arm, over: Arm) -> Interval | None:
         """Return an arm's paired gain over another one on the folds of both; None: there are none.
 
         A row that was measured several times counts once, with the mean.
         """
+        gains = self._gains(arm, over)
+        return None if gains is None else _over_rows(gains, least=-100.0)
+
+    def _settling_gain(self, arm: Arm, over: Arm) -> Interval | None:
+        """Return `gain`, without width where both answer all rows alike: they are equally good."""
+        gains = self._gains(arm, over)
+        return None if gains is None else mean_interval(gains.tolist())
+
+    def _gains(self, arm: Arm, over: Arm) -> NDArray[np.float64] | None:
         shared = [fold for fold in self.done(arm) if fold in self.done(over)]
-        if not shared:
-            return None
-        return _over_rows(self._right(arm, shared) - self._right(over, shared))
+        return self._right(arm, shared) - self._right(over, shared) if shared else None
 
     @property
     def reference(self) -> Arm:
@@ -468,7 +472,7 @@ class Search:
         others = [arm for arm in alive if arm is not best and arm.is_saved]
         if best is None or not any(arm.sources for arm in self.arms):
             return False
-        known = [one for arm in others if (one := self.gain(arm, best)) is not None]
+        known = [one for arm in others if (one := self._settling_gain(arm, best)) is not None]
         highest = [float("inf") if one.high is None else one.high for one in known]
         return bool(highest) and max(highest) <= self.settings.margin
 
@@ -506,10 +510,13 @@ def rung_bounds(folds: int, first_pass: int) -> list[int]:
     return sorted({few, min(first_pass, folds), folds})
 
 
-def _over_rows(scores: NDArray[np.float64]) -> Interval:
-    """Return the mean of rows' scores; rows that are all alike vary as much as Wilson says."""
+def _over_rows(scores: NDArray[np.float64], least: float) -> Interval:
+    """Return the mean of rows' scores, from `least` to 100, with its interval.
+
+    Rows that are all alike vary as much as Wilson says.
+    """
     found = mean_interval(scores.tolist())
-    if found.low is None or found.low != found.high:
+    if found.low is None or found.high is None:
         return found
-    _, others = wilson(0, len(scores))
-    return replace(found, low=found.value - 100 * others, high=found.value + 100 * others)
+    more = 100 * wilson(0, len(scores))[1] if found.low == found.high else 0.0
+    return replace(found, low=max(found.low - more, least), high=min(found.high + more, 100.0))

@@ -52,11 +52,12 @@ class GrowSources:
     label: Annotated[str | None, "Column of labels (classification); default: a usual name."] = None
 
     def named(self) -> dict[str, Any]:
-        """Return each field, None for rows in memory."""
+        """Return each field, a line for rows in memory."""
         given = {one.name: getattr(self, one.name) for one in fields(self)}
         for name in ("train", "validation", "test"):
-            is_name = isinstance(given[name], str | Path)
-            given[name] = str(given[name]) if is_name else None
+            if given[name] is not None:
+                is_name = isinstance(given[name], str | Path)
+                given[name] = str(given[name]) if is_name else "the rows given"
         return given
 
 

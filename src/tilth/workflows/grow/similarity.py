@@ -223,6 +223,8 @@ class SimilaritySearch(Search):
         (one, ones), (two, twos) = self._drawn(arm, shared), self._drawn(over, shared)
         return _interval(one - two, ones - twos)
 
+    _settling_gain = gain
+
     def reserve(self) -> float:
         """Return the seconds of the last training: a repeat's first trial holds all of it."""
         best = self.best() or self.cheapest

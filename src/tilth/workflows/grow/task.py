@@ -106,9 +106,9 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
         assert examples.labels is not None
         labels = [str(name) for name in examples.labels.classes]
         if len(labels) < 2:
+            has = f"every row has the label {labels[0]!r}" if labels else "no text has one label"
             raise InputError(
-                f"{train}: every row has the label {labels[0]!r}: there is nothing to learn; give "
-                "rows of two labels at least"
+                f"{train}: {has}: there is nothing to learn; give rows of two labels at least"
             )
         warn_of_cases(labels, f"{train}: ")
         _check_described(labels, described, sources)
@@ -121,13 +121,13 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
             where = partial("{}: row {} (rows count from 0)".format, source_name(place))
             found = labeled_examples(_single(named, place, name), labels, where=where)
             check_disjoint(name, place, found.texts, *(
-                (other, str(where), rows.texts) for other, where, rows in known
+                (other, place, rows.texts) for other, place, rows in known
             ), left_out_of="training")  # fmt: skip
             known.append((name, place, found))
             others[name] = found
     if examples is not None:
         examples, rows = _without(examples, rows, [one for _, _, one in known[1:]])
-        _check_counts(rows, train)
+        _check_counts(rows, train, is_divided=others["validation"] is None)
     if task is not None:
         sets = [one.texts for one in (rows, *others.values()) if one is not None]
         task = _without_known(
@@ -195,7 +195,8 @@ def _check_described(labels: list[str], described: list[str], sources: GrowSourc
             )
 
 
-def _check_counts(rows: LabeledExamples, place: str) -> None:
+def _check_counts(rows: LabeledExamples, place: str, *, is_divided: bool) -> None:
+    """Refuse labels without rows, and where rows are divided into folds, with one row each."""
     counts = np.asarray(rows.targets).sum(axis=0)  # (labels,)
     by_label = dict(zip(rows.labels, counts.tolist(), strict=True))
     if none := [name for name, count in by_label.items() if not count]:
@@ -203,12 +204,12 @@ def _check_counts(rows: LabeledExamples, place: str) -> None:
             f"{place}: label {none[0]!r} has no row that stands in no other set: give some of each"
         )
     once = [name for name, count in by_label.items() if count == 1]
-    if len(once) == len(by_label):
+    if is_divided and len(by_label) - len(once) < 2:
         raise InputError(
-            f"{place}: every label has 1 row that stands in no other set: give two or more, to "
-            "learn from one and measure on the other"
+            f"{place}: label {once[0]!r} has 1 row that stands in no other set: give two or more "
+            "of two labels at least, to learn from one and measure on the other"
         )
-    if once:
+    if is_divided and once:
         log.warning(
             "%s: one row of %s: it is learnt from, and nothing tells how well that label is "
             "answered; give more", place, ", ".join(map(repr, once)),
