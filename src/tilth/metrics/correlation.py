@@ -28,8 +28,15 @@ def pearson(a: Numbers, b: Numbers) -> float:
 
 
 def spearman(a: Numbers, b: Numbers) -> float:
-    """Return the rank correlation of finite numbers, -1 to 1; nan where one list is constant."""
-    return pearson(average_ranks(a), average_ranks(b))
+    """Return the rank correlation of finite numbers, -1 to 1; nan where one list is constant.
+
+    Ranks are halves: their sums are exact, in whatever order a processor adds.
+    """
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    middle = (len(a) + 1) / 2
+    a, b = average_ranks(a) - middle, average_ranks(b) - middle
+    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))
 
 
 def bootstrap_spearman(
