@@ -29,7 +29,7 @@ from tilth.classifiers.examples import (
 from tilth.data.examples import Examples, Source, open_rows, prefer_curated, read_examples
 from tilth.data.labels import class_names, match_label_names
 from tilth.data.readers import read_rows, row_location
-from tilth.data.sources import split_names
+from tilth.data.sources import source_name, split_names
 from tilth.data.split import source_hashes, written_by_model
 from tilth.errors import InputError
 from tilth.limits import PART_SHARE
@@ -458,8 +458,3 @@ def _file(source: Any) -> Path | None:
         return None
     path = as_path(source).expanduser()
     return Path(os.path.realpath(path)) if os.path.isfile(path) else None
-
-
-def source_name(source: Any) -> str:
-    """Return the name of a source for messages."""
-    return str(source) if isinstance(source, str | Path) else "the rows given"

@@ -140,6 +140,11 @@ def split_names(source: str | Path) -> list[str]:
     return list(splits_of(found)) if isinstance(found, list) else found.splits()
 
 
+def source_name(source: Any) -> str:
+    """Return the name of a source for messages; rows in memory have none."""
+    return str(source) if isinstance(source, str | Path) else "the rows given"
+
+
 def chosen_split(source: Any, split: str) -> str:
     """Return which split of a place is read: the one asked for, if it has several, or its only."""
     names = split_names(source) if isinstance(source, str | Path) else []

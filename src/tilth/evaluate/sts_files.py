@@ -15,7 +15,7 @@ from typing import Any
 
 from tilth.data.examples import FIRST_TEXT, SECOND_TEXT, Source, open_rows
 from tilth.data.formats import ending_of, read_lines, rows_of_file
-from tilth.data.sources import HubDataset, chosen_split, locate
+from tilth.data.sources import HubDataset, chosen_split, locate, source_name
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
 from tilth.storage import as_path
@@ -225,10 +225,7 @@ def set_name(name: str) -> str:
 
 def default_names(data: Source) -> list[str]:
     """Return the default sets: the usual seven, or the one of a file."""
-    if not isinstance(data, str | Path):
-        return [_GIVEN]
-    path = as_path(data)
-    if path.is_dir() or str(data) == "hub":
+    if isinstance(data, str | Path) and (as_path(data).is_dir() or str(data) == "hub"):
         return list(DEFAULT_SETS)
     return list(find_sets(data))
 
@@ -240,7 +237,7 @@ def find_sets(data: Source) -> dict[str, list[SetFile]]:
         data: rows, a folder, a file of pairs, `hub`, or the name of one data set of the hub.
     """
     if not isinstance(data, str | Path):
-        return {_GIVEN: [SetFile("the rows given", partial(_rows_given, data))]}
+        return {_GIVEN: [SetFile(source_name(data), partial(_rows_given, data))]}
     path = as_path(data)
     check_input(path)
     if path.is_dir():

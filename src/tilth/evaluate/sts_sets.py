@@ -7,12 +7,12 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilth.data.sources import source_name
 from tilth.errors import InputError
 from tilth.evaluate.sts_files import (
     KNOWN_SETS,
@@ -114,7 +114,7 @@ def read_sets(data: Source, sets: Sequence[str] | None = None) -> list[StsSet]:
         [4.0]
     """
     asked, found = asked_sets(data, sets), find_sets(data)
-    place = data if isinstance(data, str | Path) else "the rows given"
+    place = source_name(data)
     if _RESERVED in asked:
         raise InputError(
             f"{place}: a set cannot be named {_RESERVED!r}: give the file another name"

@@ -119,23 +119,23 @@ def _made_of(store: RowStore, rows: NDArray[np.int32], task: str) -> list[list[A
 def _made(detail: Mapping[str, Any], names: Sequence[str], task: str) -> list[Any]:
     """Return a row's classes, or its spans."""
     columns = _TAGS if task == SPANS else _LISTS
-    value: list[Any] = next(
-        (detail[name] for name in columns if isinstance(detail.get(name), list)), []
-    )
+    value = _list_of(detail, columns)
     labels = [names[one] if isinstance(one, int) and 0 <= one < len(names) else str(one)
               for one in value]  # fmt: skip
     if task == CLASSES:
         return labels
     # Spans count the words of the text, of which a token may hold several, or none.
-    tokens: list[Any] = next(
-        (detail[name] for name in TOKENS if isinstance(detail.get(name), list)), []
-    )
-    words = [len(words_of(str(token))) for token in tokens]
+    words = [len(words_of(str(token))) for token in _list_of(detail, TOKENS)]
     if len(words) == len(labels):
         bounds = np.cumsum([0, *words]).tolist()
         found = [[bounds[first], bounds[last], kind] for kind, first, last in spans(labels)]
         return [[first, last, kind] for first, last, kind in found if first < last]
     return [[first, last, kind] for kind, first, last in spans(labels)]
+
+
+def _list_of(detail: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
+    """Return the first of some columns that holds a list; none: an empty one."""
+    return next((detail[name] for name in columns if isinstance(detail.get(name), list)), [])
 
 
 def _has_tokens(store: RowStore) -> bool:

@@ -53,11 +53,12 @@ class GrowSources:
 
     def named(self) -> dict[str, Any]:
         """Return each field, a line for rows in memory."""
+        from tilth.data.sources import source_name  # not above: yaml
+
         given = {one.name: getattr(self, one.name) for one in fields(self)}
         for name in ("train", "validation", "test"):
             if given[name] is not None:
-                is_name = isinstance(given[name], str | Path)
-                given[name] = str(given[name]) if is_name else "the rows given"
+                given[name] = source_name(given[name])
         return given
 
 

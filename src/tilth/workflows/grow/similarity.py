@@ -13,8 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
-from tilth.classifiers.load import check_disjoint, source_name
+from tilth.classifiers.load import check_disjoint
 from tilth.data.hashing import random_keys, text_hashes
+from tilth.data.sources import source_name
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs
 from tilth.errors import InputError
 from tilth.evaluate.glue import HIGHEST

@@ -19,9 +19,10 @@ from tilth.bank.ingest.documents import find_sources, read_blocks
 from tilth.bank.manifest import MANIFEST
 from tilth.bank.settings import BankSettings
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
-from tilth.classifiers.load import TaskSources, check_disjoint, source_name, warn_of_cases
+from tilth.classifiers.load import TaskSources, check_disjoint, warn_of_cases
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.normalize import normalize_text
+from tilth.data.sources import source_name
 from tilth.errors import InputError
 from tilth.generation.label_fit import describe_labels
 from tilth.generation.task import Task, load_task
