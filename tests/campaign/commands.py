@@ -44,8 +44,7 @@ LINES = {
     "train encoder": "{w}/graded.jsonl --base {w}/encoder --batch 16 --device cpu",
     "train triplet": "{w}/parallel.jsonl --base {w}/encoder --batch 16 --dimension 8 --device cpu",
     "train simcse": "{w}/sentences.txt --base {w}/encoder --batch 16 --device cpu",
-    "train scorer": "{w}/graded.jsonl --highest 1 --base {w}/encoder --seeds 1 --epochs 1 "
-    "--device cpu",
+    "train scorer": "{w}/graded.jsonl --base {w}/encoder --seeds 1 --epochs 1 --device cpu",
     "train classifier": "{w}/labelled.jsonl --base {w}/encoder --epochs 1 --test {w}/test.jsonl "
     "--bootstrap 10 --device cpu",
     "train tagger": "{w}/tagged.jsonl --base {w}/encoder --epochs 1 --device cpu",

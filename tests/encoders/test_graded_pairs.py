@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from tests.tiny import graded_pairs, write_rows
-from tilth.encoders.graded_pairs import read_dev_pairs, read_pairs
+from tilth.encoders.graded_pairs import ANY, read_dev_pairs, read_pairs
 from tilth.errors import InputError
 from tilth.evaluate.sts_sets import StsSet
 from tilth.workflows.train_encoder import drop_shared
@@ -110,7 +110,7 @@ def test_a_file_is_read_and_named_in_errors(tmp_path: Path) -> None:
     lines = [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(
-        InputError, match=r"pairs.jsonl: train row 7 .*label 3.2: labels are 0 to 1, divide STS"
+        InputError, match=r"pairs.jsonl: train row 7 .*label 3.2; most others are at most 1: labels"
     ):
         read_pairs(path)
     lines[7]["label"] = 0.5
@@ -118,10 +118,25 @@ def test_a_file_is_read_and_named_in_errors(tmp_path: Path) -> None:
     assert len(read_pairs(path).train) == 54
 
 
+def test_labels_of_0_to_5_are_divided_by_5_in_both_parts() -> None:
+    given = graded_pairs(60)
+    times_5 = {**given, "label": [5 * label for label in given["label"]]}
+    one, five = read_pairs(rows(**given)), read_pairs(rows(**times_5))
+    assert (one.highest, five.highest) == (1, 5)
+    for part in (five.train, five.validation):
+        for row in part:
+            place = given["text_a"].index(row["text_a"])
+            assert row["label"] == pytest.approx(given["label"][place])
+    splits = DatasetDict(train=rows(**times_5), validation=rows(**graded_pairs(6)))
+    assert max(read_pairs(splits).validation["label"][:]) <= 0.2
+    assert read_dev_pairs(rows(**times_5))["label"][:] == pytest.approx(given["label"])
+    assert read_dev_pairs(rows(**times_5), highest=ANY)["label"][:] == times_5["label"]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"label": [-0.5]}, "label -0.5: labels are 0 to 1, scale them"),
+        ({"label": [-0.5]}, "label -0.5: labels are 0 to 1 or 0 to 5, scale them"),
         ({"label": [float("nan")]}, "row 0 .*: label is nan"),
         ({"text_b": ["  "]}, r"train row 0 .* has an empty text_b: remove it"),
         ({"text_a": [None]}, "row 0 .*: text_a is empty"),

@@ -514,7 +514,7 @@ BAD: list[tuple[Change, str]] = [
     (lambda at: {"train": rows_of(at, {"text": ["a"] * 12, "label": [0.1] * 12})},
      "the set holds single texts"),
     (lambda at: {"train": rows_of(at, {"one": ["a"], "two": ["b"]})}, "no column 'text'"),
-    (lambda at: {"train": rows_of(at, scaled(7.0))}, "labels are 0 to 5"),
+    (lambda at: {"train": rows_of(at, scaled(7.0))}, "labels are 0 to 1 or 0 to 5"),
     (lambda at: {"train": rows_of(at, scaled(-1.0))}, "has label -0.9"),
     (lambda at: {"train": rows_of(at, graded_pairs(6))}, "6 pairs cannot tell one encoder"),
     (lambda at: {"train": rows_of(at, {**graded_pairs(30), "label": [0.5] * 30})},

@@ -105,7 +105,6 @@ def test_symbols_are_removed_unless_they_are_kept(
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"highest": 1.0}, r"pairs.jsonl: train row 1 .* label 5: labels are 0 to 1"),
         ({"test": "large.jsonl"}, "large.jsonl: test row 0 .* label 9"),
         ({"test": "pairs.jsonl"}, "every text of the test set is in the training set"),
         ({"dev": "pairs.jsonl"}, "every text of the validation set is in the training set"),
@@ -136,13 +135,6 @@ def test_wrong_sets_are_refused(
     with pytest.raises(InputError, match=message):
         train(pairs, tmp_path / "run", replace(options, **given))
     assert not (tmp_path / "run").exists()
-
-
-def test_labels_of_another_scale_are_refused(tmp_path: Path, options: ScorerOptions) -> None:
-    graded = [{**row, "label": row["label"] / 5} for row in rows(40)]
-    file = str(write_rows(tmp_path / "graded.jsonl", graded))
-    with pytest.raises(InputError, match=r"labels are 0 to 1, and --highest, .* is 5: give"):
-        train(file, tmp_path / "run", options)
 
 
 def test_pairs_that_cannot_be_split_are_trained_on_with_a_set_that_chooses(

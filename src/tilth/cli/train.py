@@ -29,7 +29,7 @@ def encoder(
         str,
         DATA,
         "A curated set, the generate run that holds one, a labelled file (text_a, "
-        "text_b, label 0 to 1) or a hub data set.",
+        "text_b, label 0 to 1 or 0 to 5) or a hub data set.",
     ],
     out: Out,
     settings: Annotated[EncoderOptions, Fields(reads={"base": ENCODER, "sts": PATH})],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.data import load_folder, read_rows
@@ -41,20 +42,25 @@ _NAMES = {
 _TRAIN, _VALIDATION = "train", "validation"
 _SHARES = (0.1, 0.25, 0.5)  # of the validation part: the first that is enough
 _FEWEST = 3  # pairs for a meaningful rank correlation
+STS = 5.0  # the highest label of STS sets
+ANY = np.inf  # labels are any numbers
+_FEW_ABOVE = 0.1  # share of labels above 1 that may be mistakes in a set of 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPairs:
-    """Checked pairs: columns text_a, text_b, label.
+    """Checked pairs: columns text_a, text_b, label (0 to 1).
 
     Attributes:
         validation: pairs that choose the checkpoint.
+        highest: what the labels were divided by.
         written: whether a model wrote each validation pair; None: none. # (pairs,)
     """
 
     train: Dataset
     validation: Dataset
     written: NDArray[np.bool_] | None = None
+    highest: float = 1.0
 
     def all_rows(self) -> Dataset:
         """Return both parts, since the validation part also influenced the encoder."""
@@ -73,10 +79,12 @@ def read_pairs(
     source: Source,
     *,
     seed: int = 0,
-    highest: float = 1.0,
     split: bool = True,
 ) -> TrainingPairs:
     """Read and check graded pairs.
+
+    Labels are 0 to 1, or 0 to 5 as in STS sets: where more than a tenth are above 1, all are
+    divided by 5.
 
     A set without a validation part is split 90/10 by label, chosen by content; pairs of one first
     text or origin are in one part. Up to half of a small set goes to the validation part.
@@ -85,19 +93,21 @@ def read_pairs(
         source: a data set, splits named train and validation, or where they lie: a curated set,
             a run that holds one, a labelled file, a hub data set. Columns text_a, text_b and
             label (or sentence1, sentence2 and score).
-        highest: labels are from 0 to this.
         split: hold pairs out of a set without a validation part.
     """
     splits = _splits(source)
     where = f"{source}: " if isinstance(source, str | Path) else ""
     try:
-        train = _checked(splits[_TRAIN], _TRAIN, highest)
+        train, highest = _checked(splits[_TRAIN], _TRAIN)
+        if highest > 1:
+            log.info("%slabels are 0 to %g: divided by %g", where, highest, highest)
+        held, written = _kept(train).select([]), None
         if len(splits.get(_VALIDATION, ())):
-            held = _checked(splits[_VALIDATION], _VALIDATION, highest)
-            return TrainingPairs(_kept(train), _kept(held), written_by_model(held.table))
-        return (
-            _split(train, seed) if split else TrainingPairs(_kept(train), _kept(train).select([]))
-        )
+            found, _ = _checked(splits[_VALIDATION], _VALIDATION, highest)
+            held, written = _kept(found), written_by_model(found.table)
+        elif split:
+            return replace(_split(train, seed), highest=highest)
+        return TrainingPairs(_kept(train), held, written, highest)
     except InputError as error:
         raise InputError(f"{where}{error}") from error
 
@@ -105,14 +115,16 @@ def read_pairs(
 def read_dev_pairs(
     source: Source, split: str = _VALIDATION, *, highest: float | None = None
 ) -> Dataset:
-    """Read graded pairs that choose a checkpoint; without `highest` labels are any numbers.
+    """Read graded pairs that choose a checkpoint.
 
     Args:
         split: of a source that has several.
+        highest: labels are 0 to this, and divided by it; None: 1 or 5, as of `read_pairs`; `ANY`:
+            they are any numbers.
     """
     rows, where = open_rows(source, chosen_split(source, split))
     try:
-        return _kept(_checked(rows, split, highest))
+        return _kept(_checked(rows, split, highest)[0])
     except InputError as error:
         raise InputError(f"{where}{error}") from error
 
@@ -146,7 +158,10 @@ def _splits(source: Source) -> dict[str, Dataset]:
     return {name: read_rows(source, split=name) for name in names}
 
 
-def _checked(rows: Dataset, split: str, highest: float | None) -> LabelledTable:
+def _checked(
+    rows: Dataset, split: str, highest: float | None = None
+) -> tuple[LabelledTable, float]:
+    """Check pairs; return them with labels divided by the highest that they may have, and this."""
     if not len(rows):
         raise InputError(f"the {split} part has no rows: give pairs to learn from")
     for name, others in _NAMES.items():
@@ -159,16 +174,18 @@ def _checked(rows: Dataset, split: str, highest: float | None) -> LabelledTable:
     numbers = labelled.numbers
     if numbers is None:
         raise InputError(
-            f"label {labelled.first_label!r} is no number: an encoder learns from labels 0 to 1"
+            f"label {labelled.first_label!r} is no number: an encoder learns from labels 0 to 1, "
+            "or 0 to 5"
         )
-    limit = np.inf if highest is None else highest
-    wrong = np.flatnonzero((numbers < 0) & (highest is not None) | (numbers > limit))
+    if highest is None:
+        highest = STS if np.mean(numbers > 1) > _FEW_ABOVE else 1.0
+    wrong = np.flatnonzero((numbers < 0) & (highest < ANY) | (numbers > highest))
     if len(wrong):
         row, value = int(wrong[0]), numbers[wrong[0]]
-        hint = "divide STS scores by 5" if 0 <= value <= 5 and highest == 1 else "scale them"
+        mostly = "; most others are at most 1" if 1 < value <= STS and highest == 1 else ""
         raise InputError(
-            f"{split} row {row} (rows count from 0) has label {value:g}: labels are 0 to "
-            f"{limit:g}, {hint}"
+            f"{split} row {row} (rows count from 0) has label {value:g}{mostly}: labels are 0 to 1 "
+            "or 0 to 5, scale them"
         )
     empty = np.array([not text for text in labelled.texts.to_pylist()])  # (texts,)
     for name, codes in zip(labelled.columns, labelled.codes, strict=True):
@@ -184,7 +201,12 @@ def _checked(rows: Dataset, split: str, highest: float | None) -> LabelledTable:
         )
     if len(numbers) < _FEWEST:
         raise InputError(f"the {split} part has {len(numbers)} pairs: give at least {_FEWEST}")
-    return labelled
+    if 1 < highest < ANY:
+        numbers = numbers / highest
+        place = labelled.table.column_names.index(LABEL)
+        table = labelled.table.set_column(place, LABEL, pa.array(numbers))
+        labelled = replace(labelled, table=table, numbers=numbers)
+    return labelled, highest
 
 
 def _split(labelled: LabelledTable, seed: int) -> TrainingPairs:

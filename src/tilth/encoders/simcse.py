@@ -19,7 +19,7 @@ from tilth.data.examples import Source
 from tilth.encoders.bi_encoder import METRIC, CorrelationEvaluator
 from tilth.encoders.contrastive_sets import read_contrastive
 from tilth.encoders.forward import embed_by_length
-from tilth.encoders.graded_pairs import NEGATIVE, TrainingPairs, read_dev_pairs
+from tilth.encoders.graded_pairs import ANY, NEGATIVE, TrainingPairs, read_dev_pairs
 from tilth.encoders.settings import SimcseTraining
 from tilth.encoders.train import EncoderTraining, Objective
 from tilth.limits import settings_of
@@ -73,7 +73,7 @@ def train_simcse(
     base = name_of(base, "base")
     settings = settings_of(SimcseTraining, training)
     rows = read_contrastive(sources, settings.variant)
-    held_out = rows.select([]) if dev is None else read_dev_pairs(dev)
+    held_out = rows.select([]) if dev is None else read_dev_pairs(dev, highest=ANY)
     given = sources if isinstance(sources, list | tuple) else [sources]
     job = EncoderTraining(
         "train simcse",
@@ -93,7 +93,7 @@ def train_simcse(
 
 def score_untrained(dev: Source, base: str, device: str) -> dict[str, float]:
     """Return Spearman's correlation x 100 of a base and of the shipped encoder on graded pairs."""
-    measure = CorrelationEvaluator(read_dev_pairs(dev), bfloat16=False)
+    measure = CorrelationEvaluator(read_dev_pairs(dev, highest=ANY), bfloat16=False)
     names = dict.fromkeys((base, "starter-encoder"))
     return {name: measure(load_encoder(name, device=device))[METRIC] for name in names}
 

@@ -28,7 +28,6 @@ from tilth.limits import (
     TRAININGS,
     LabelColumn,
     ModelPrecision,
-    Number,
     Resamples,
     SourceSplit,
     TextColumn,
@@ -71,7 +70,6 @@ class AugmentOptions:
         check_fields(self)
 
 
-HIGHEST = Number(0, 1_000, above=True)
 WAYS = "give texts, or --queries FILE, or --task TRAIN"
 
 
@@ -222,9 +220,6 @@ class ScorerOptions:
         str | None,
         "A labelled set of pairs, such as NLI, that the base is trained on before, for 3 epochs.",
     ] = None
-    highest: Annotated[
-        float, HIGHEST, "The label of pairs that mean the same; 0 is that of unrelated ones."
-    ] = 5.0
     symbols: Annotated[
         bool,
         "Keep all characters. Else all but letters, digits, spaces, commas and full stops are "

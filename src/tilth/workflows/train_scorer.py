@@ -13,7 +13,7 @@ from tilth.classifiers.settings import ClassifierTraining
 from tilth.classifiers.train import train_first, train_on_examples
 from tilth.data.examples import read_examples
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs, read_pairs
-from tilth.errors import InputError, TilthError
+from tilth.errors import TilthError
 from tilth.metrics.correlation import bootstrap_spearman, pearson, spearman
 from tilth.metrics.significance import RESAMPLES, percentile_interval
 from tilth.models.polarity import has_polarity
@@ -57,24 +57,17 @@ def train_scorer(
     training = options.training
     read = filter(None, (options.dev, options.test, options.first))
     refuse_inside(out, pairs, *read, named=[options.base])
-    parts = read_pairs(
-        pairs, seed=training.seed, highest=options.highest, split=options.dev is None
-    )
-    held, train, test = parts.validation, parts.train, None
-    if max(parts.all_rows()[LABEL][:]) <= 1 < options.highest:
-        raise InputError(
-            f"{pairs}: labels are 0 to 1, and --highest, the label of pairs that mean the same, is "
-            f"{options.highest:g}: give --highest 1"
-        )
+    parts = read_pairs(pairs, seed=training.seed, split=options.dev is None)
+    held, train, test, highest = parts.validation, parts.train, None, parts.highest
     known: list[NamedTexts] = [("training", pairs, _pairs_of(parts.all_rows()))]
     if options.first is not None:
         known.append(("first", options.first, read_examples(options.first).texts))
     if options.dev is not None:
-        train, held = parts.all_rows(), read_dev_pairs(options.dev, highest=options.highest)
+        train, held = parts.all_rows(), read_dev_pairs(options.dev, highest=highest)
         check_disjoint("validation", options.dev, _pairs_of(held), *known)
         known.append(("validation", options.dev, _pairs_of(held)))
     if options.test is not None:
-        test = read_dev_pairs(options.test, "test", highest=options.highest)
+        test = read_dev_pairs(options.test, "test", highest=highest)
         check_disjoint("test", options.test, _pairs_of(test), *known)
     settings = ClassifierTraining(
         options.base, training, seeds=options.seeds, device=device, overwrite=overwrite,
@@ -85,7 +78,7 @@ def train_scorer(
     given = {"train": pairs, "validation": options.dev}
     train_on_examples(
         _rows(train, options), _rows(held, options), settings, out,
-        recorded={"highest": options.highest, "symbols": options.symbols},
+        recorded={"symbols": options.symbols},
         sources={name: where for name, where in given.items() if where is not None},
     )  # fmt: skip
     found = finished_results(out)
@@ -100,12 +93,10 @@ def _pairs_of(rows: Dataset) -> list[tuple[str, ...]]:
 
 
 def _rows(pairs: Dataset, options: ScorerOptions) -> LabeledExamples:
-    """Return pairs in the form that a classifier learns from, with labels of 0 to 1."""
+    """Return pairs in the form that a classifier learns from."""
     sides = [_texts(pairs[name][:], options) for name in (TEXT_A, TEXT_B)]
-    targets = np.array(pairs[LABEL][:], np.float32)[:, None] / options.highest  # (pairs, 1)
-    return LabeledExamples(
-        "number", [OUTPUT], list(zip(*sides, strict=True)), None, targets.astype(np.float32)
-    )
+    targets = np.array(pairs[LABEL][:], np.float32)[:, None]  # (pairs, 1)
+    return LabeledExamples("number", [OUTPUT], list(zip(*sides, strict=True)), None, targets)
 
 
 def _texts(texts: list[str], options: ScorerOptions) -> list[str]:

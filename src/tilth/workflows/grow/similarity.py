@@ -18,7 +18,6 @@ from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.sources import source_name
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs
 from tilth.errors import InputError
-from tilth.evaluate.glue import HIGHEST
 from tilth.metrics.correlation import pearson, spearman, spearman_of_counts
 from tilth.metrics.significance import Interval, percentile_interval
 from tilth.models.names import ENCODER
@@ -103,10 +102,8 @@ def read_similarity(sources: GrowSources) -> SimilarityTask:
 
 
 def _read(place: Source, split: str) -> LabeledExamples:
-    pairs = read_dev_pairs(place, split, highest=HIGHEST)
+    pairs = read_dev_pairs(place, split)
     grades = np.array(pairs[LABEL][:], np.float64)  # (pairs,)
-    if grades.max() > 1:
-        grades /= HIGHEST
     texts: list[tuple[str, ...]] = [*zip(pairs[TEXT_A][:], pairs[TEXT_B][:], strict=True)]
     first: dict[tuple[str, ...], int] = {}
     for row, pair in enumerate(_either_way(texts)):
