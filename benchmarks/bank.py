@@ -6,6 +6,7 @@
     python benchmarks/bank.py many                          # 5,000 queries, 1 million, k = 100
     python benchmarks/bank.py build --data ../shared/data   # a bank of DATA/bank, from raw text
     python benchmarks/bank.py query --bank runs/bank        # what one query costs, step by step
+    python benchmarks/bank.py index --bank runs/bank        # its index: recall in each source
     python benchmarks/bank.py encode --data ../shared/data  # static encoding, one core
 
 All sides answer the same queries over the same vectors in one process, in turn, several rounds.
@@ -228,6 +229,28 @@ def query(arguments: argparse.Namespace, folder: Path) -> None:  # noqa: ARG001 
             print(f"{threads} threads {name:26}{figures}", flush=True)
 
 
+def index(arguments: argparse.Namespace, folder: Path) -> None:  # noqa: ARG001 - as other parts
+    """Search of a bank's index, in all and in each source: recall of what the scan finds, time."""
+    bank = Bank.open(arguments.bank)
+    places = np.linspace(0, len(bank) - 1, arguments.queries).astype(np.int64)
+    vectors = bank.encode(bank.texts(places).to_pylist())
+    print(f"{len(bank):,} sentences, {len(places)} of them asked for")
+    for source, count in {"all": len(bank), **bank.sources()}.items():
+        for k in (10, 100):
+            found: list[NDArray[np.int64]] = []
+            times = [time.process_time()]
+            for by_index in (False, True):
+                chosen = None if source == "all" else [source]
+                found.append(bank.search(vectors, k, sources=chosen, index=by_index).ids)
+                times.append(time.process_time())
+            scan, visit = np.diff(times)
+            print(
+                f"{source:24} {count:12,} sentences, k = {k:3}: "
+                f"recall {recall(found[1], found[0]):.4f}, {scan / visit:5.1f} x the scan's speed",
+                flush=True,
+            )
+
+
 def encode(arguments: argparse.Namespace, folder: Path) -> None:  # noqa: ARG001 - as other parts
     """Sentences of DATA/bank through the static encoder: processor time of one core."""
     texts: list[str] = []
@@ -350,30 +373,36 @@ def many(arguments: argparse.Namespace, folder: Path) -> None:
         print(line, flush=True)
 
 
+PARTS = {
+    "scan": scan, "many": many, "build": build, "query": query, "index": index, "encode": encode
+}  # fmt: skip
+
+
 def main() -> None:
     """Run a part."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("scan", "many", "build", "query", "encode"))
+    parser.add_argument("part", choices=PARTS)
     parser.add_argument("--sentences", type=int, help="default: 4 million, many: 1 million")
-    parser.add_argument("--queries", type=int, help="default: 2, many: 5,000")
+    parser.add_argument("--queries", type=int, help="default: 2, many: 5,000, index: 150")
     parser.add_argument("--k", type=int, help="default: 10,000, many: 100")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--vectors", type=Path, help="float32 unit vectors as .npy")
     parser.add_argument("--data", type=Path, help="build, encode: a folder with bank/")
-    parser.add_argument("--bank", type=Path, help="query: a bank of starter-static")
+    parser.add_argument("--bank", type=Path, help="query, index: a bank of starter-static")
     parser.add_argument("--format", choices=FORMATS, default="int8", help="build: of the vectors")
     parser.add_argument("--folder", type=Path, help="for the files; default: a temporary one")
     arguments = parser.parse_args()
-    defaults = {"many": (1_000_000, 5000, 100)}.get(arguments.part, (4_000_000, 2, 10_000))
+    defaults = {"many": (1_000_000, 5000, 100), "index": (0, 150, 0)}.get(
+        arguments.part, (4_000_000, 2, 10_000)
+    )
     arguments.sentences = arguments.sentences or defaults[0]
     arguments.queries = arguments.queries or defaults[1]
     arguments.k = arguments.k or defaults[2]
     folder = Path(tempfile.mkdtemp(dir=arguments.folder))
     try:
-        parts = {"scan": scan, "many": many, "build": build, "query": query, "encode": encode}
-        parts[arguments.part](arguments, folder)
+        PARTS[arguments.part](arguments, folder)
     finally:
         shutil.rmtree(folder)
 

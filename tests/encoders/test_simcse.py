@@ -12,10 +12,13 @@ import pytest
 import torch
 from datasets import ClassLabel, Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from tests.tiny import WORDS, graded_pairs, paraphrases, write_rows
+from tests.tiny import WORDS, graded_pairs, paraphrases, word_tokenizer, write_rows
+from tests.tiny.models import save_model, tiny_model
 from tests.tiny.trained import read_curve, same_weights
 from tilth.encoders.contrastive_sets import read_contrastive
 from tilth.encoders.settings import SimcseTraining
@@ -124,6 +127,22 @@ def test_passes_of_similar_lengths_give_every_text_its_own_vector(
     for vectors, column in zip(found, columns, strict=True):
         expected = encoder.encode(column, convert_to_tensor=True)
         torch.testing.assert_close(vectors, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_texts_that_are_padded_on_the_left_keep_their_tokens(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer()
+    folder = save_model(tmp_path, tiny_model("qwen3", len(tokenizer)).model, tokenizer)
+    body = Transformer(str(folder))
+    body.tokenizer.padding_side = "left"
+    width = body.get_embedding_dimension()
+    encoder = SentenceTransformer(modules=[body, Pooling(width, pooling_mode="lasttoken")])
+    columns = [texts(20), texts(20, seed=3)]
+    given = tokens(encoder, columns)
+    assert not given[0]["attention_mask"][:, 0].all()
+    found = embed_by_length(encoder.eval(), given, processor_chunk=4)
+    for vectors, column in zip(found, columns, strict=True):
+        expected = encoder.encode(column, convert_to_tensor=True)
+        torch.testing.assert_close(vectors, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_projection_counts_in_training_only() -> None:

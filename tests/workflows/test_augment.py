@@ -16,6 +16,7 @@ from tilth.data.sources import load_folder
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.classify import evaluate_classifier
 from tilth.evaluate.tag import evaluate_tagger
+from tilth.metrics.scores import iob2
 from tilth.models.classifier import Classifier, load_classifier, new_classifier
 from tilth.models.device import PRECISIONS
 from tilth.runs import Run, RunMismatch
@@ -122,7 +123,8 @@ def test_the_set_is_what_the_teacher_says_of_what_was_retrieved(
         assert [row["tokens"] for row in kept] == [words.tokenize(row["text"]) for row in kept]
         expected: Any = teacher.tag_probabilities([row["tokens"] for row in kept])
         confidence = [each.max(axis=1).mean() for each in expected]
-        said: Any = [each.argmax(axis=1).tolist() for each in expected]
+        tags = [[LABELS[kind][place] for place in each.argmax(axis=1)] for each in expected]
+        said: Any = [[LABELS[kind].index(tag) for tag in iob2(row)] for row in tags]
     else:
         expected = teacher.probabilities([row["text"] for row in kept])
         sure = expected if kind == "class" else np.maximum(expected, 1 - expected)
@@ -431,6 +433,19 @@ def test_a_class_that_the_teacher_never_gives_is_told(
         teacher.model.get_submodule("classifier").bias[2] = -1e4
     made(model=teacher)
     assert "'water': the teacher gave this label to no retrieved sentence" in caplog.text
+
+
+def test_a_class_below_the_floor_is_told(
+    made: Made, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = np.tile(np.array([[0.9, 0.1, 0], [0, 0.9, 0.1], [0, 0.4, 0.6]], np.float32), (100, 1))
+    monkeypatch.setattr(augment, "read_pseudo_labels", lambda _: answers)
+    made(floor=0.7)
+    assert (
+        "of 'water': the teacher is below --floor for the 100 that it gave this label: lower it"
+        in caplog.text
+    )
+    assert "of 'animal'" not in caplog.text
 
 
 @pytest.mark.parametrize(

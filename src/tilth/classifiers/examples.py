@@ -16,7 +16,7 @@ from tilth.data.hashing import group_ids, random_keys, text_hashes
 from tilth.data.labels import Labels
 from tilth.data.split import group_rows, validation_rows
 from tilth.errors import InputError
-from tilth.metrics.scores import positive
+from tilth.metrics.scores import iob2, positive
 
 if TYPE_CHECKING:
     from tilth.data.examples import Examples
@@ -86,7 +86,9 @@ class LabeledExamples:
     def hard(self) -> LabeledExamples:
         """Return the rows with one-hot targets, for `multi` with labels above one half."""
         if isinstance(self.targets, list):
-            return replace(self, targets=[_one_hot(row) for row in self.targets])
+            places = [likeliest_tags(row, self.labels) for row in self.targets]
+            one = np.eye(len(self.labels), dtype=np.float32)
+            return replace(self, targets=[one[row] for row in places])
         if self.kind == "multi":
             return replace(self, targets=positive(self.targets).astype(np.float32))
         return replace(self, targets=_one_hot(self.targets))
@@ -106,6 +108,22 @@ def _one_hot(probabilities: NDArray[np.float32]) -> NDArray[np.float32]:
         probabilities.argmax(axis=-1)
     ]
     return one  # (rows, labels)
+
+
+def likeliest_tags(probabilities: NDArray[np.float32], labels: Sequence[str]) -> NDArray[np.int64]:
+    """Return the indices of a sentence's likeliest tags, in IOB2: spans begin with B-.
+
+    Args:
+        probabilities: (tokens, tags).
+
+    Returns:
+        (tokens,).
+    """
+    places = {label: place for place, label in enumerate(labels)}
+    given = probabilities.argmax(axis=1).tolist()
+    tags = iob2([labels[place] for place in given])
+    some = [places.get(tag, place) for tag, place in zip(tags, given, strict=True)]
+    return np.array(some, np.int64)
 
 
 def labeled_examples(

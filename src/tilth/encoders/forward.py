@@ -30,14 +30,18 @@ def embed_by_length(
         return embed_columns(model, features, separate_first=False)
     if is_unpadded(model):
         return list(model(merged)["sentence_embedding"].chunk(len(features)))
-    lengths = merged["attention_mask"].sum(1).cpu()  # (texts,)
+    mask = merged["attention_mask"]  # (texts, tokens)
+    lengths = mask.sum(1).cpu()  # (texts,)
+    first = mask.argmax(1)  # token of each text, where tokenizers pad on the left
     order = lengths.argsort()
     vectors = []
-    is_cuda = merged["attention_mask"].device.type == "cuda"
+    is_cuda = mask.device.type == "cuda"
     for chunk in order.split(_CUDA_CHUNK if is_cuda else processor_chunk):
-        width = -(-int(lengths[chunk[-1]]) // _MULTIPLE) * _MULTIPLE
+        width = min(-(-int(lengths[chunk[-1]]) // _MULTIPLE) * _MULTIPLE, mask.shape[1])
+        rows = chunk.to(mask.device)[:, None]
+        columns = (first[rows] + torch.arange(width, device=mask.device)) % mask.shape[1]
         part = {
-            name: value[chunk.to(value.device), :width] if isinstance(value, Tensor) else value
+            name: value[rows, columns] if isinstance(value, Tensor) else value
             for name, value in merged.items()
         }
         vectors.append(model(part)["sentence_embedding"])

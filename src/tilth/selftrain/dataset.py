@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tilth.classifiers.examples import LabeledExamples
+from tilth.classifiers.examples import LabeledExamples, likeliest_tags
 from tilth.classifiers.load import TaskData
 from tilth.data import Card, DatasetWriter
 from tilth.data.sources import folder_configs
@@ -114,7 +114,6 @@ def counts_of(made: AugmentedSet) -> dict[str, Any]:
     rows, selection, about = made.task.train, made.selection, results_of(made.hits)
     hits = read_columns(made.hits, ["query_label", "source"])
     training = members_of(rows.targets, rows.kind, rows.labels).sum(axis=0)
-    labelled = members_of(made.probabilities, rows.kind, rows.labels).sum(axis=0)
     asked = Counter(hits["query_label"].to_pylist())
     sources = hits["source"].to_pylist()
     kept = Counter(sources[row] for row in selection.kept.tolist())
@@ -122,7 +121,7 @@ def counts_of(made: AugmentedSet) -> dict[str, Any]:
         name or NO_CLASS: {
             "training": int(training[place]),
             "retrieved": asked.get(name, 0) if name and asked.keys() != {None} else None,
-            "labelled": int(labelled[place]),
+            "labelled": int(selection.labelled[place]),
             "wanted": None if selection.wanted is None else int(selection.wanted[place]),
             "kept": int(selection.got[place]),
         }
@@ -158,7 +157,7 @@ def _sentences(made: AugmentedSet, index: int, start: int) -> pa.Table:
     if made.task.train.kind == "tags":
         columns[TOKENS] = labels[TOKENS]
     name = _label_column(made.task.train.kind)
-    columns[name] = _likeliest(given, made.task.train.kind)
+    columns[name] = _likeliest(given, made.task.train)
     columns["probabilities"] = labels["probabilities"]
     columns["confidence"] = pa.array(selection.confidence[start:stop], pa.float32())
     columns["drop_reason"] = pa.array(
@@ -172,7 +171,7 @@ def _ground_truth(rows: LabeledExamples) -> pa.Table:
     columns: dict[str, Any] = {"text": [text for (text,) in rows.texts]}
     if rows.tokens is not None:
         columns[TOKENS] = rows.tokens
-    columns[_label_column(rows.kind)] = _likeliest(rows.targets, rows.kind)
+    columns[_label_column(rows.kind)] = _likeliest(rows.targets, rows)
     return pa.table(columns)
 
 
@@ -180,17 +179,17 @@ def _label_column(kind: Kind) -> str:
     return "tags" if kind == "tags" else "label"
 
 
-def _likeliest(given: Any, kind: Kind) -> pa.Array:
+def _likeliest(given: Any, rows: LabeledExamples) -> pa.Array:
     """Return the index of each row's likeliest label, or a list of indices."""
-    if kind == "class":
+    if rows.kind == "class":
         # Without rows the array has no width.
         places = given.argmax(axis=1) if len(given) else np.zeros(0, np.int64)
         return pa.array(places, pa.int64())
     lists: list[list[int]]
-    if kind == "multi":
+    if rows.kind == "multi":
         lists = [np.flatnonzero(positive(row)).tolist() for row in given]
     else:
-        lists = [row.argmax(axis=1).tolist() for row in given]
+        lists = [likeliest_tags(row, rows.labels).tolist() for row in given]
     return pa.array(lists, pa.list_(pa.int64()))
 
 

@@ -54,6 +54,7 @@ class Selection:
         reason: index in `REASONS` of each row. # (rows,)
         classes: names, as of `classes_of`.
         confidence: of the teacher in each row. # (rows,)
+        labelled: rows of each class. # (classes,)
         wanted: rows wanted of each class; None where all rows are kept. # (classes,)
         got: kept rows of each class. # (classes,)
     """
@@ -62,6 +63,7 @@ class Selection:
     reason: NDArray[np.int8]
     classes: list[str]
     confidence: NDArray[np.float32]
+    labelled: NDArray[np.int64]
     wanted: NDArray[np.int64] | None
     got: NDArray[np.int64]
 
@@ -74,10 +76,10 @@ class Selection:
         return {name: count for name, count in missing if count > 0}
 
     @property
-    def empty(self) -> list[str]:
-        """The wanted classes of which no row is kept."""
-        kept = dict(zip(self.classes, self.got.tolist(), strict=True))
-        return [name for name in self.shortfall if not kept[name]]
+    def empty(self) -> dict[str, int]:
+        """The wanted classes of which no row is kept, and how many rows have each."""
+        counts = zip(self.classes, self.got.tolist(), self.labelled.tolist(), strict=True)
+        return {name: all_ for name, kept, all_ in counts if not kept and name in self.shortfall}
 
     def counts(self) -> dict[str, int]:
         """Return the number of dropped rows by reason."""
@@ -163,7 +165,8 @@ def select(
     reason[too_low] = REASONS.index(LOW)
     kept = np.flatnonzero(reason == 0)
     got = members[kept].sum(axis=0)
-    return Selection(kept, reason, classes_of(kind, labels), confidence, wanted, got)
+    labelled = members.sum(axis=0)
+    return Selection(kept, reason, classes_of(kind, labels), confidence, labelled, wanted, got)
 
 
 def class_ratio(train: LabeledExamples) -> NDArray[np.float64]:

@@ -280,11 +280,12 @@ def _label_and_select(
             f"({'; '.join(f'{number:,}: {why}' for why, number in selection.counts().items())}): "
             "lower --floor, or train a better teacher"
         )
-    if selection.empty:
-        names = ", ".join(repr(name) if name else "rows without any" for name in selection.empty)
+    for name, labelled in selection.empty.items():
         log.warning(
-            "no sentence is kept of %s: the teacher gave this label to no retrieved sentence; more "
-            "--candidates or --query per-sentence may find some", names,
+            "no sentence is kept of %s: %s", repr(name) if name else "rows without any",
+            f"the teacher is below --floor for the {labelled:,} that it gave this label: lower it"
+            if labelled else "the teacher gave this label to no retrieved sentence; more "
+            "--candidates or --query per-sentence may find some",
         )  # fmt: skip
     blended = blend_labels(task.train, teacher, precision=settings.precision)
     return AugmentedSet(task, teacher, hits, labels, probabilities, selection, blended)
