@@ -171,13 +171,30 @@ def test_filters_are_those_of_the_scan(bank: Bank) -> None:
     ) == {source}
 
 
-def test_a_part_of_the_bank_is_looked_for_in_more_cells(bank: Bank) -> None:
+def test_a_small_part_of_the_bank_is_scanned(bank: Bank) -> None:
+    made = make(bank, nprobe=1)
+    sizes = bank.sources()
+    by_size = sorted(sizes, key=lambda name: sizes[name])
+    few, all_ = (bank.source_filter(some) for some in (by_size[:1], by_size))
+    assert sizes[by_size[0]] * 16 <= 8 * len(bank)
+    assert (made.nprobe(None, bank, few), made.nprobe(None, bank, all_)) == (None, 1)
+    assert made.nprobe(1, bank, few) == 1
+    queries = asked(bank)
+    exact = bank.search(queries, K, threads=1, sources=by_size[:1])
+    found = bank.search(queries, K, index=True, threads=1, sources=by_size[:1])
+    np.testing.assert_array_equal(found.ids, exact.ids)
+
+
+def test_a_part_of_the_bank_is_looked_for_in_more_cells(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "_VISIT", 0)  # no part is scanned
     made = make(bank, nprobe=3)
     (one, *_), two = bank.manifest.sources, list(bank.manifest.sources)[:2]
     cells = [made.nprobe(None, bank, bank.source_filter(some)) for some in (None, two, [one])]
     assert cells == [3, 5, 9]
     assert made.nprobe(2, bank, bank.source_filter([one])) == 2
-    assert made.nprobe(None, bank, lambda shard: np.zeros(shard.sentences, np.bool_)) == 3
+    assert made.nprobe(None, bank, lambda shard: np.zeros(shard.sentences, np.bool_)) is None
     queries = asked(bank)
     for options in ({"nprobe": 9, "sources": [one]}, {"nprobe": 3}):
         found = bank.search(queries, K, index=True, threads=1, **options)

@@ -234,7 +234,8 @@ class Bank(Store):
             own: allow hits equal to a query's text or to a sentence that a task query averages.
             oversample: candidates rescored per hit; None: 1.2 for int8, 4 for compact, up to 10
                 with an index of coarse codes.
-            index: use the bank's index, which is approximate; scan sentences added after it.
+            index: use the bank's index, which is approximate; scan sentences added after it, and
+                `sources` that are so small a part of the bank that this costs less.
             nprobe: index cells that each query visits; None: the choice of `make_index`, more
                 where `sources` leave a part of the bank.
             threads: None: one per core, on a cluster one per core of a worker.
@@ -263,7 +264,7 @@ class Bank(Store):
         factor = DEFAULT_OVERSAMPLE[self.manifest.format]
         if index:
             nprobe = self.index.nprobe(nprobe, self, selected)
-            factor = max(factor, self.index.oversample)
+            factor = factor if nprobe is None else max(factor, self.index.oversample)
         factor = factor if oversample is None else oversample
         wanted, candidates = k, int(np.ceil(k * factor)) + _MORE
         with self.on_cluster(cluster):

@@ -35,6 +35,9 @@ INDEX, INDEX_JSON, VERSION = "index", "index.json", 1
 _OVERSAMPLE = {"SQ4": 6.0, "SQ8": 1.5, "fp16": 1.2}
 _OVERSAMPLE_COARSE = 10.0
 _HITS_AT_ONCE = 1 << 25
+# Visiting a sentence of a cell costs as much as scanning so many (2.65 million sentences, 150
+# queries: `python benchmarks/bank.py index`).
+_VISIT = 8
 _WIDEN = 4
 
 
@@ -99,20 +102,22 @@ class Index:
             return _OVERSAMPLE_COARSE
         return _OVERSAMPLE.get(self.info.codes, _OVERSAMPLE_COARSE)
 
-    def nprobe(self, nprobe: int | None, store: Store, selected: Selected | None = None) -> int:
-        """Return the number of cells to visit; None: the index's default.
+    def nprobe(
+        self, asked: int | None, store: Store, selected: Selected | None = None
+    ) -> int | None:
+        """Return the number of cells to visit; None: scanning the selected sentences costs less.
 
         Where a share of the sentences is selected, the nearest are spread over more cells: the
-        default grows by as much.
+        index's default, where none is asked for, grows by as much.
         """
-        check_nprobe(nprobe, self.info.centroids)
-        if nprobe is not None or selected is None:
-            return nprobe or self.info.nprobe
+        check_nprobe(asked, self.info.centroids)
+        if asked is not None or selected is None:
+            return asked or self.info.nprobe
         count = int(_mask(store.shards[: len(self.info.shards)], selected).sum())
-        if not count:  # all of it was added later, and is scanned
-            return self.info.nprobe
-        cells = -(-self.info.nprobe * self.info.sentences // count)
-        return min(cells, self.info.centroids)
+        share = self.info.nprobe / self.info.centroids  # of the sentences, which a query visits
+        if count <= _VISIT * share * self.info.sentences:
+            return None
+        return min(-(-self.info.nprobe * self.info.sentences // count), self.info.centroids)
 
     def find_candidates(
         self,
