@@ -13,11 +13,13 @@ from tilth.errors import InputError
 from tilth.paraphrase.rewriter import (
     COPY_COSTS,
     EMPTY,
+    LITERAL,
     LOW,
     NOTHING,
     POLARITY,
     TOO_LONG,
     Rewriter,
+    literals_of,
     load_paraphraser,
 )
 from tilth.paraphrase.tags import TAGS
@@ -187,3 +189,23 @@ def test_a_pickled_rewriter_loads_the_models_of_its_names(tmp_path: Path) -> Non
     save_bart(tmp_path / "bart", *TAGS, seed=1)
     with pytest.raises(InputError, match=r"^model: the weights on host .* are not those of"):
         pickle.loads(data)
+
+
+def test_urls_addresses_paths_and_code_come_out_as_they_are(fake: Fake) -> None:
+    text = "Open https://a.example/cart?id=7, and write to me@a.example about f(x) in src/a/b.py."
+    kept = "Look at https://a.example/cart?id=7: tell me@a.example of f(x), which src/a/b.py holds."
+    rewriter, _ = fake(lambda _, __: [kept.replace("?id", " ? id"), kept])
+    found = rewriter.rewrite([text])[0]
+    assert (found.text, found.problem) == (kept, None)
+    for lost in ("https://a.example/cart?id=7", "me@a.example", "f(x)", "src/a/b.py"):
+        rewriter, _ = fake(lambda _, __, lost=lost: [kept.replace(lost, "it")])
+        assert rewriter.rewrite([text])[0].problem == LITERAL
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["He paid 5$ and/or 3 (maybe) <br /> on 12/05/2020.", "I <3 the _very_ best writer(s), 24/7.",
+     "``It's a film,'' said `he', `slow' or not.", "Singers/songwriters/players sang: :-)"],
+)  # fmt: skip
+def test_plain_text_has_no_literals(text: str) -> None:
+    assert literals_of(text) == []

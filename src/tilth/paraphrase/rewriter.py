@@ -37,12 +37,20 @@ log = logging.getLogger(__name__)
 
 # Why there is no rewrite of a text.
 EMPTY, TOO_LONG, NOTHING = "empty", "too long", "no rewrite found"
-LOW, POLARITY = "low meaning", "polarity"
+LOW, POLARITY, LITERAL = "low meaning", "polarity", "literal changed"
 # Costs of copying that one search tries side by side, each with some of the beams.
 COPY_COSTS = (0.0, 0.6, 1.2, 2.4, 4.8)
 SHORTEST, LONGEST = 0.75, 1.5  # times the input's tokens, section 4.2
 MOST_TRIES = int(limits.TRIES.high)
 _BROKEN = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")  # incomplete characters
+# What a rewrite has to hold as it is: URLs, e-mail addresses, paths, words of code.
+_LITERAL = re.compile(
+    r"""[a-z][\w+.-]*://[^\s<>"')]+|www\.[^\s<>"')]+|[^\s@"'(<,]+@[^\s@]+\.\w+
+    |(?<![^\s"'(])(?:[a-z]:|~|\.{1,2})?[/\\][\w.~-]+(?:[/\\][\w.~-]*)+
+    |[\w-]+(?:[/\\][\w-]+)+\.\w{1,5}\b|`[^\s`]+`|\w+(?!\(e?s\))\([^\s()]*\)
+    |[^\s()"'<>]*(?:[\\{}]|[^\W_][_=][^\W_])[^\s()"'<>]*""",
+    re.IGNORECASE | re.VERBOSE,
+)
 # Sampling of further tries: the temperature rises each time, so that they differ.
 _TOP_K, _TEMPERATURE, _WARMER = 20, 1.0, 0.2
 # The least distance of a rewrite outside the cell, even if on its edge; what is added where the
@@ -62,7 +70,8 @@ class Rewrite:
         tries: searches made for it; of several sentences the maximum.
         problem: why there is no rewrite: `empty`, `too long` (a sentence longer than the model
             reads), `no rewrite found` (only the text itself came out), `low meaning` (no output
-            reached the least meaning), `polarity` (those that did say the opposite); else None.
+            reached the least meaning), `polarity` (those that did say the opposite), `literal
+            changed` (a URL, an address, a path or code came out otherwise each time); else None.
         flips: outputs that were left out because they say the opposite.
     """
 
@@ -98,6 +107,7 @@ class _Sentence:
     is_read: bool = True  # by the model: not too long
     low: int = 0
     flips: int = 0
+    changed: int = 0  # outputs without a literal of the sentence
 
     def add(self, new: list[_Output], most: int) -> bool:
         """Add the outputs of a search; tell whether it was the first or came nearer."""
@@ -262,11 +272,15 @@ class Rewriter:
         usable = []
         for sentence, texts in zip(sentences, outputs, strict=True):
             itself = normalize_text(sentence.text)
-            usable.append([
+            literals = literals_of(sentence.text) if texts else []
+            whole = [
                 text for text in dict.fromkeys(texts)
                 if text.strip() and not _BROKEN.search(text)
                 and (copies or normalize_text(text) != itself)
-            ])  # fmt: skip
+            ]  # fmt: skip
+            kept = [text for text in whole if all(literal in text for literal in literals)]
+            sentence.changed += len(whole) - len(kept)
+            usable.append(kept)
         first = [one.text for one, texts in zip(sentences, usable, strict=True) for _ in texts]
         second = [text for texts in usable for text in texts]
         meanings = meanings_of(first, second, self.scorer).tolist()
@@ -312,6 +326,16 @@ def sentences_of(text: str) -> list[str]:
     return found
 
 
+def literals_of(text: str) -> list[str]:
+    """Return the URLs, e-mail addresses, paths and words of code in a text.
+
+    Example:
+        >>> literals_of("Open https://a.example/x?id=7, or write to me@a.example: x = f(y).")
+        ['https://a.example/x?id=7', 'me@a.example', 'f(y)']
+    """
+    return [found.rstrip(".,;:!?'\"") for found in _LITERAL.findall(text)]
+
+
 def _distance(cell: Cell, meaning: float, wording: float) -> float:
     if cell_of(meaning, wording) == cell:
         return 0.0
@@ -338,7 +362,9 @@ def _joined(
     most = max(len(sentence.found) for sentence in sentences)
     if not most:
         low = any(sentence.low for sentence in sentences)
-        return [replace(start, problem=POLARITY if flips else LOW if low else NOTHING)]
+        changed = any(sentence.changed for sentence in sentences)
+        problem = POLARITY if flips else LOW if low else LITERAL if changed else NOTHING
+        return [replace(start, problem=problem)]
     made = []
     for number in range(most):
         chosen = [

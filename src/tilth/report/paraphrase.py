@@ -34,6 +34,7 @@ DROP_REASONS = {
     "no rewrite found": "nothing but the text itself came out",
     "low meaning": "nothing that came out reached the least meaning",
     "polarity": "what reached the least meaning says the opposite",
+    "literal changed": "a URL, an address, a path or code came out otherwise",
     "fewer rewrites than asked for": "the search found no further one",
 }
 
