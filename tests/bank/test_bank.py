@@ -278,6 +278,12 @@ def test_oversampling_is_what_is_scored_again(bank: Bank, monkeypatch: pytest.Mo
     assert (asked[1][0][3], asked[1][1]["threads"]) == (532, 3)
 
 
+def test_more_hits_than_sentences_are_all_sentences(bank: Bank) -> None:
+    every, more = bank.search(QUERY, len(bank)), bank.search(QUERY, 2 * len(bank))
+    assert sorted(every.ids[0].tolist()) == list(range(len(bank)))
+    np.testing.assert_array_equal(every.ids, more.ids)
+
+
 def test_wrong_arguments(bank: Bank) -> None:
     zero = np.zeros((1, 16), np.float32)
     broken = np.full((1, 16), np.nan, np.float32)
@@ -290,7 +296,6 @@ def test_wrong_arguments(bank: Bank) -> None:
         (QUERY, {"without": ["a text"]}, "without: give names with lists of texts"),
         (QUERY, {"without": {"test": [None]}}, "without: give names with lists of texts"),
         (QUERY, {"without": {"test": None}}, "without: give names with lists of texts"),
-        (QUERY, {"k": len(bank) + 1}, r"k is [\d,]+, the bank holds [\d,]+ sentences"),
         (QUERY, {"min_similarity": 1.5}, "min_similarity is 1.5: give a number from -1 to 1"),
         (QUERY, {"oversample": 0.5}, "oversample is 0.5: give a number from 1 to"),
         (QUERY, {"threads": -1}, "threads is -1: give a whole number from 1"),

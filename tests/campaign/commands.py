@@ -26,7 +26,7 @@ LINES = {
     "--device cpu",
     # The plan loads and checks all inputs, too; a search takes too long here.
     "grow": "--train {w}/labelled.jsonl --raw {w}/bank --base {w}/encoder --no-paraphrase --plan "
-    "--test {w}/test.jsonl --bootstrap 10 --device cpu",
+    "--labels {w}/labels.json --test {w}/test.jsonl --bootstrap 10 --device cpu",
     "paraphrase candidates": "{w}/sentences.txt --forward {w}/rewriter --backward {w}/backward "
     "--scorer {w}/scorer --beams 2 --device cpu",
     "paraphrase corpus": "{w}/scored.jsonl {w}/parallel.jsonl --size 30 --validation 8 --test 8 "

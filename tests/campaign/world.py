@@ -40,6 +40,11 @@ def make_sets(w: Path) -> None:
     w.mkdir(parents=True, exist_ok=True)
     (w / "empty").mkdir()
     (w / "task.json").write_text(json.dumps(TASK))
+    labels = {
+        name: {"instruction": f'Task: Write a text about {name}.\nText: "', "counter_labels": []}
+        for name in ("animal", "none", "water")
+    }
+    (w / "labels.json").write_text(json.dumps({"task_name": "topic", "labels": labels}))
     write_lines(w / "sentences.txt", salads(24))
     write_lines(w / "more.txt", salads(12, seed=5))
     write_rows(w / "labelled.jsonl", classed(24))

@@ -70,19 +70,34 @@ def test_tags_have_every_valid_output() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tags", "said"),
+    ("tags", "read_as"),
     [
-        (["O", "I-X", "O"], r"tag 'I-X' at token 2 \('man'\) after 'O': write B-"),
-        (["B-Y", "I-X", "O"], "tag 'I-X' at token 2 .* after 'B-Y'"),
-        (["I-X", "O", "O"], "tag 'I-X' at token 1"),
-        (["O", "S-X", "O"], r"tag 'S-X' at token 2 \('man'\): write B-"),
+        (["O", "I-X", "O"], ["O", "B-X", "O"]),
+        (["B-Y", "I-X", "O"], ["B-Y", "B-X", "O"]),
+        (["I-X", "I-X", "B-X"], ["B-X", "I-X", "B-X"]),
+        (["O", "S-X", "O"], ["O", "B-X", "O"]),
+        (["B-X", "I-X", "E-X"], ["B-X", "I-X", "I-X"]),
     ],
 )
-def test_tags_that_are_not_iob2(tmp_path: Path, tags: list[str], said: str) -> None:
-    good = {"tokens": ["a", "man", "runs"], "tags": ["B-X", "I-X", "B-X"]}
-    path = write_rows(tmp_path / "t.jsonl", [good, {**good, "tags": tags}])
-    with pytest.raises(InputError, match=f"t.jsonl:2: {said}"):
-        read(path, tags=True)
+def test_tags_of_other_schemes_become_iob2(tags: list[str], read_as: list[str]) -> None:
+    rows = as_rows([{"tokens": ["a", "man", "runs"], "tags": tags}])
+    assert [rows.labels[place] for place in rows.targets[0].argmax(axis=1)] == read_as
+
+
+def test_lists_that_are_written_as_texts_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('text,labels\na,"[""x"", ""y""]"\nb,[]\n')
+    with pytest.raises(InputError, match=r"t.csv:2: labels is '\[\"x\", .*, a list written as a"):
+        read(path)
+
+
+def test_rows_that_repeat_others_are_told_and_count_as_spellings(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows = [{"text": f"{n} {label}", "label": label} for n in range(9) for label in ("bill", "it")]
+    read(rows + [{"text": "thanks", "label": "bills"}] * 5)
+    assert "4 of 23 rows repeat others and are left out" in caplog.text
+    assert "misspelt" not in caplog.text
 
 
 def test_fractions_are_no_classes(tmp_path: Path) -> None:

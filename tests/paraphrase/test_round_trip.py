@@ -150,6 +150,8 @@ def test_a_set_goes_there_and_back_with_its_labels(
     ]  # fmt: skip
     with pytest.raises(InputError, match="writes one text for each: leave --number out"):
         RewriteSettings(round_trip=True, n=3)
+    with pytest.raises(InputError, match="translate with --round-trip: give it, too"):
+        RewriteSettings(forward="translator")
     settings = RewriteSettings(round_trip=True, originals=True)
     found = run_paraphrase(rows, lambda: rewriter, settings, tmp_path, quiet=True).to_list()  # type: ignore[arg-type]
     assert [(row["rewrite"], row["text"], row["label"]) for row in found] == [

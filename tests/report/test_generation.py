@@ -181,6 +181,8 @@ def test_single_texts(tmp_path: Path) -> None:
     assert page.shows("5 labelled texts")
     assert not page.shows("Similarity of input")
     assert not page.shows("copies")
+    with pytest.raises(InputError, match="the run has none: leave it out"):
+        write_report(tmp_path / "r", encoder="starter-static")
 
 
 def test_unfinished_and_damaged_parts_are_said(

@@ -9,11 +9,13 @@ import pytest
 
 from tests.report.page import Page
 from tests.system.commands import tilth
-from tilth.errors import InputError
+from tests.tiny import read_json
+from tilth.errors import InputError, TilthError
 from tilth.paraphrase.tags import Cell
 from tilth.report.generation import write_report
 from tilth.report.paraphrase import asked_plane, write_rewrite_report
 from tilth.report.rewrites import SHOWN_EXAMPLES, read_rewrites
+from tilth.report.run_reader import refuse_edited
 from tilth.runs import Run
 
 SETTINGS = {
@@ -275,6 +277,15 @@ def test_report_command_writes_this_page(tmp_path: Path) -> None:
 def test_what_is_no_rewrite_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no run.json"):
         read_rewrites(tmp_path)
+    edited = write_run(tmp_path / "edited", ROWS)
+    about = read_json(edited / "run.json")
+    about["settings"]["meaning"] = 1e400
+    (edited / "run.json").write_text(json.dumps(about))
+    with pytest.raises(InputError, match="meaning inf"):
+        write_report(edited)
+    broken = write_run(tmp_path / "broken", [{**ROWS[0], "text": 5}])
+    with pytest.raises(TilthError, match="a part holds what"), refuse_edited(broken):
+        write_report(broken)
     with pytest.raises(InputError, match="no rows to report"):
         read_rewrites(write_run(tmp_path / "empty", [], parts=1))
     Run.open(tmp_path / "other", command="paraphrase corpus", settings={}, fingerprints={}, parts=1)

@@ -219,7 +219,7 @@ class Bank(Store):
         threads: int | None = None,
         cluster: Cluster | None = None,
     ) -> Hits:
-        """Return the k nearest sentences of each query by cosine.
+        """Return the k nearest sentences of each query by cosine, or all of a smaller bank.
 
         Compare all sentences, or the candidates of the index. Rescore the best of 8-bit codes
         with 12 bits (int8), or by encoding the sentences again (compact).
@@ -245,7 +245,8 @@ class Bank(Store):
             InputError: an argument is invalid, or a query has no vector.
         """
         vectors, names = query_vectors(queries, self.encode, self.manifest.dimension)
-        _check_numbers(len(self), k, min_similarity, oversample, threads)
+        _check_numbers(k, min_similarity, oversample, threads)
+        k = min(k, len(self))
         selected = self.source_filter(sources)
         language = self.language
         exclusions = [
@@ -423,7 +424,6 @@ class Bank(Store):
 
 
 def _check_numbers(
-    sentences: int,
     k: Any,
     min_similarity: float | None,
     oversample: float | None,
@@ -433,8 +433,6 @@ def _check_numbers(
         raise InputError(f"k is {k!r}: give a whole number")
     if k < 1:
         raise InputError(f"k is {k}: ask for at least 1 hit")
-    if k > sentences:
-        raise InputError(f"k is {k:,}, the bank holds {sentences:,} sentences: ask for fewer")
     if min_similarity is not None:
         SIMILARITY.check("min_similarity", min_similarity)
     if oversample is not None:

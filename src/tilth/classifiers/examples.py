@@ -150,8 +150,6 @@ def labeled_examples(
     places = {label: place for place, label in enumerate(known)}
     targets: Targets
     if found.kind == "tags":
-        assert examples.tokens is not None  # only tokens have tags
-        _check_iob2(found.values, examples.tokens, where)
         one = np.eye(len(known), dtype=np.float32)
         targets = [
             one[[_place(tag, places, row, where) for tag in tags]]
@@ -182,22 +180,6 @@ def _place(label: str, places: dict[str, int], row: int, where: Where) -> int:
             "leave the row out, or give training rows that have it"
         )
     return places[label]
-
-
-def _check_iob2(rows: list[list[str]], tokens: list[list[str]], where: Where) -> None:
-    """Refuse tags whose spans do not begin with B-: a model would learn to omit it too."""
-    for row, tags in enumerate(rows):
-        before = OUTSIDE
-        for place, tag in enumerate(tags):
-            inside = tag[0] == "I"
-            if tag[0] not in "OBI" or (inside and before[1:] != tag[1:]):
-                after = f" after {before!r}" if inside else ""
-                raise InputError(
-                    f"{where(row)}: tag {tag!r} at token {place + 1} "
-                    f"({tokens[row][place]!r:.40}){after}: write B- at the first token of a span "
-                    "and I- at its others"
-                )
-            before = tag
 
 
 def concatenate(first: LabeledExamples, second: LabeledExamples) -> LabeledExamples:

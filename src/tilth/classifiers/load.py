@@ -245,6 +245,8 @@ def _load(
 
 def _shared_labels(sets: list[_LoadedSet], given: Sequence[str] | None) -> list[str]:
     """Return the labels of a model that is trained on some sets."""
+    if isinstance(given, str):
+        raise InputError(f"labels are {given!r:.40}, one text: give a list of names")
     if given is not None:
         return [str(label) for label in given]
     for one in sets:
@@ -264,10 +266,12 @@ def _distinct(rows: LabeledExamples, source: Source | None) -> LabeledExamples:
             "%s%d texts occur more than once with different labels; all are kept", name, conflicts
         )
     if len(left) < len(rows):
-        log.info("%s%d duplicate rows are left out", name, len(rows) - len(left))
+        log.warning(
+            "%s%d of %d rows repeat others and are left out", name, len(rows) - len(left), len(rows)
+        )
     if left.kind == "class":
-        for label, other in _misspelt(left):
-            log.warning("%slabel %r has 1 row: is it %r misspelt?", name, label, other)
+        for label, other in _misspelt(rows):
+            log.warning("%slabel %.40r has 1 row: is it %.40r misspelt?", name, label, other)
     warn_of_cases(left.labels, name)
     return left
 

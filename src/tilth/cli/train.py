@@ -194,9 +194,11 @@ def print_trained(results: Mapping[str, Any]) -> None:
     for line in (*results.get("warnings", []), *results.get("notes", [])):
         say(line)
     best = results["best"]
-    score = "no validation rows" if best["score"] is None else f"{best['score']:.1f}"
     seed = f"seed {best['seed']}, " if len(results["seeds"]) > 1 else ""
-    say(f"kept: {seed}step {best['step']}, {validation_words(results)} {score}")
+    words = "the last: there are no validation rows"
+    if best["score"] is not None:
+        words = f"{validation_words(results)} {best['score']:.1f}"
+    say(f"kept: {seed}step {best['step']}, {words}")
 
 
 def _command(described: str, *, tags: bool) -> Callable[..., None]:

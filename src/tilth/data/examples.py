@@ -244,7 +244,7 @@ def input_columns(
     """
     names = dataset.column_names
     if text is not None:
-        chosen = (text,) if isinstance(text, str) else tuple(text)
+        chosen = tuple(text) if isinstance(text, list | tuple) else (str(text),)
         if len(chosen) not in (1, 2) or len(set(chosen)) < len(chosen):
             raise InputError(f"text names {len(chosen)} columns: name one, or two different ones")
         for column in chosen:

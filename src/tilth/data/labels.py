@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from tilth.data.formats import TAG, as_number
 from tilth.errors import InputError
+from tilth.metrics.scores import iob2
 
 Where: TypeAlias = Callable[[int], str]
 Class: TypeAlias = "str | int"
@@ -99,8 +100,7 @@ def read_tags(
 ) -> Labels:
     """Read a column with a tag for every token.
 
-    Whether spans are well formed is not checked: IOB1 and IOB2 differ there, and a sentence holds
-    the same entity types in both. Arguments as in `read_labels`.
+    Tags of other schemes, such as IOB1 and IOBES, become IOB2. Arguments as in `read_labels`.
     """
     if not is_list(column.type):
         raise InputError(
@@ -120,6 +120,7 @@ def read_tags(
                     f"{where(row)}: {name} holds {tag!r:.40} at token {place + 1} "
                     f"({tokens[row][place]!r:.40}), no IOB tag: write O, B-TYPE or I-TYPE"
                 )
+    values = [iob2(tags) for tags in values]
     types = [list(dict.fromkeys(tag[2:] for tag in tags if tag != "O")) for tags in values]
     names = class_names(feature)
     return _with_classes("tags", values, types, names and [tag[2:] for tag in names])
@@ -137,6 +138,11 @@ def check_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where)
         missing = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(column, "")), "")
     if (row := first_true(missing)) is not None:
         raise InputError(f"{where(row)}: no {name}: fill it in or remove the row")
+    if is_text(kind) and pc.all(pc.match_substring_regex(column, r"^\s*\[.*\]\s*$")).as_py():
+        raise InputError(
+            f"{where(0)}: {name} is {column[0].as_py()!r:.40}, a list written as a text: give a "
+            "jsonl or Parquet file, which hold lists"
+        )
     if names is not None and pa.types.is_integer(kind):
         row = first_true(pc.or_(pc.less(column, 0), pc.greater_equal(column, len(names))))
         if row is not None:

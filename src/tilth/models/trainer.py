@@ -134,7 +134,7 @@ def check_processes(device: str) -> None:
             "this training runs in one process: start it without torchrun or accelerate launch; "
             "the commands tilth train classifier, tagger and encoder take several"
         )
-    if device.startswith("cuda:") and device != "cuda:0":
+    if str(device).startswith("cuda:") and device != "cuda:0":
         number = device.partition(":")[2]
         raise InputError(
             f"device {device!r}: training takes the first GPU it sees: set "

@@ -63,7 +63,7 @@ def paraphrase_set(
     source: Source,
     rewriter: Rewriter | str | Path,
     *,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     split: str = "train",
     meaning: float = 95.0,
     wording: float = 20.0,
@@ -119,7 +119,7 @@ def run_paraphrase(
     settings: RewriteSettings,
     out: Path,
     *,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     split: str = "train",
     cluster: Cluster | None = None,
     overwrite: bool = False,
@@ -203,7 +203,9 @@ def _start(
     return work
 
 
-def text_columns(dataset: Dataset, where: str, asked: Sequence[str] | None) -> tuple[str, ...]:
+def text_columns(
+    dataset: Dataset, where: str, asked: str | Sequence[str] | None
+) -> tuple[str, ...]:
     """Return the columns to rewrite; None asks for the usual names or the only column of texts.
 
     The usual names are those of triples, of pairs, `text` and `sentence`; `where` begins messages.
@@ -215,6 +217,7 @@ def text_columns(dataset: Dataset, where: str, asked: Sequence[str] | None) -> t
         for field in schema
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
     ]
+    asked = [asked] if isinstance(asked, str) else asked
     chosen = tuple(asked) if asked else _usual_columns(names, texts)
     if not chosen:
         tagged = next((name for name in TOKENS if name in names), None)

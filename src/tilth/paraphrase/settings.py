@@ -85,6 +85,11 @@ class RewriteSettings:
         check_fields(self)
         if self.round_trip and self.n != 1:
             raise InputError("--round-trip writes one text for each: leave --number out")
+        if not self.round_trip and {self.forward, self.backward} != {"starter"}:
+            raise InputError(
+                f"--forward {self.forward}, --backward {self.backward}: they translate with "
+                "--round-trip: give it, too"
+            )
 
     @property
     def least_meaning(self) -> float:

@@ -191,6 +191,10 @@ def read_curated(folder: Path) -> CuratedCounts:
 def _similarity(tries: TryTable, encoder: str | None) -> tuple[str, dict[str, NDArray[np.float64]]]:
     """Return a measure and its values per label: the encoder's, the run's own, or word overlap."""
     if tries.inputs is None:
+        if encoder is not None:
+            raise InputError(
+                "--encoder compares texts with their inputs, and the run has none: leave it out"
+            )
         return "", {}
     if encoder is None and (histograms := tries.similarities()):
         cosines = np.linspace(-1, 1, BINS + 1)

@@ -182,10 +182,10 @@ def read_rewrites(folder: Path) -> RewriteReport:
     """Read the parts of a run."""
     run = read_run(folder, "paraphrase")
     settings, parts = run["settings"], part_files(folder)
-    notices = unfinished(run, parts)
+    cell, notices = _cell(*_asked(settings)), unfinished(run, parts)
     rows = _rows(read_tables(parts, (*_ORIGIN, "flips"), notices))
     tables = read_tables(parts, _pair_names(settings), notices)
-    pairs = _pairs(tables, settings, _class_names(folder))
+    pairs = _pairs(tables, list(settings["columns"]), cell, _class_names(folder))
     with database(rewrites=(_ROWS, rows), pairs=(_PAIRS, pairs)) as engine:
         return RewriteReport(
             run=run,
@@ -228,12 +228,12 @@ def _pair_names(settings: Mapping[str, Any]) -> list[str]:
 
 def _pairs(
     tables: Iterator[pa.Table],
-    settings: Mapping[str, Any],
+    columns: Sequence[str],
+    cell: Cell | None,
     classes: Mapping[str, Sequence[str]],
 ) -> Iterator[pa.Table]:
     """Yield tables with the columns of `_PAIRS`."""
-    columns, first = list(settings["columns"]), 0
-    cell = _cell(*_asked(settings))
+    first = 0
     for table in tables:
         made = table.filter(_is_rewrite(table))
         labels = [name for name in _LABELS if name in made.column_names and name not in columns]

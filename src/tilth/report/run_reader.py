@@ -98,7 +98,10 @@ def database(**tables: tuple[pa.Schema, Iterable[pa.Table]]) -> Iterator[DuckDBP
             for name, (schema, rows) in tables.items():
                 batches = (batch for table in rows for batch in table.cast(schema).to_batches())
                 engine.register("rows", pa.RecordBatchReader.from_batches(schema, batches))
-                engine.execute(f"CREATE TABLE {name} AS SELECT * FROM rows")
+                try:
+                    engine.execute(f"CREATE TABLE {name} AS SELECT * FROM rows")
+                except duckdb.Error as error:  # of reading the rows
+                    raise ValueError(str(error).rpartition("Unknown error: ")[2]) from error
                 engine.unregister("rows")
             yield engine
 

@@ -110,7 +110,7 @@ def _pieces(tokenizer: Any, ids: list[int], factors: list[float]) -> list[tuple[
 
 def hits(bank: Bank, query: str, count: int) -> dict[str, Any]:
     """Return the sentences of a bank that are nearest to a text."""
-    found = bank.search([query], k=min(count, len(bank)))
+    found = bank.search([query], k=count)
     return {"hits": found.table(0).to_pylist(), "sentences": len(bank)}
 
 

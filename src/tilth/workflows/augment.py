@@ -282,7 +282,7 @@ def _label_and_select(
         )
     for name, labelled in selection.empty.items():
         log.warning(
-            "no sentence is kept of %s: %s", repr(name) if name else "rows without any",
+            "no sentence is kept of %s: %s", f"{name!r:.40}" if name else "rows without any",
             f"the teacher is below --floor for the {labelled:,} that it gave this label: lower it"
             if labelled else "the teacher gave this label to no retrieved sentence; more "
             "--candidates or --query per-sentence may find some",

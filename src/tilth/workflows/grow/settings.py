@@ -117,7 +117,7 @@ class Growth:
     @property
     def seconds(self) -> float:
         """The budget in seconds."""
-        found = _TIME.fullmatch(self.budget.strip())
+        found = _TIME.fullmatch(str(self.budget).strip())
         if found is None:
             raise InputError(f"budget is {self.budget!r:.40}: give a time such as 10m, 60m or 2h")
         return float(found[1]) * _UNITS[found[2]]
