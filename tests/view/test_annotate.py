@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.report.page import EVIL
+from tests.tiny import write_rows
 from tests.view.pages import Visitor, pairs, write_run
 from tilth.data.card import Card
 from tilth.data.readers import read_rows
@@ -219,6 +220,26 @@ def test_texts_of_a_file_are_given_labels(tmp_path: Path) -> None:
     assert rows["label"][:] == ["bill", "other", "bill", "bill"]
     assert all(text.startswith("Mail ") for text in rows["text"])
     assert {path.name for path in tmp_path.iterdir()} == {"mails.txt", "mails.txt.annotations"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "offered"),
+    [
+        ([{"tokens": ["Ada", "flew", "to", "Rome"], "tags": ["B-PER", "O", "O", "B-LOC"]},
+          {"tokens": ["Home"], "tags": ["O"]}], ["LOC", "PER"]),
+        ([{"text": "a", "labels": ["01", "big bug"]}, {"text": "b", "labels": []},
+          {"text": "c", "labels": ["1"]}], ["01", "1", "big bug"]),
+    ],
+)  # fmt: skip
+def test_types_and_classes_of_a_file_are_offered(
+    tmp_path: Path, rows: list[dict[str, Any]], offered: list[str]
+) -> None:
+    visitor = Visitor(write_rows(tmp_path / "rows.jsonl", rows))
+    page = visitor.client.get("/samples?run=rows.jsonl").text
+    visitor.close()
+    found = re.search(r"<textarea[^>]*name=\"labels\"[^>]*>([^<]*)", page)
+    assert found is not None
+    assert found[1].split("\n") == offered
 
 
 def test_sets_of_samples_of_other_scripts_do_not_share_a_folder(

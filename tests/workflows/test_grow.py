@@ -636,6 +636,22 @@ def test_raw_text_of_another_language_or_domain_is_told(
     assert ("of another language than" in said) == bool(foreign)
 
 
+def test_labelled_texts_of_one_template_are_no_measure_of_raw_text(tmp_path: Path) -> None:
+    places = SENTENCES[:20]
+    rows = [
+        {"text": f"Hello team, I have a question that is about this and thanks: {text}",
+         "label": str(n % 2)}
+        for n, text in enumerate(places) for _ in range(2)
+    ]  # fmt: skip
+    for number, row in enumerate(rows):
+        row["text"] += f" My number is {number}."
+    task = read_grow_task(GrowSources(str(write_rows(tmp_path / "rows.jsonl", rows))))
+    file = write_lines(tmp_path / "raw.txt", SENTENCES)
+    found = domain_similarity(open_raw((str(file),), tmp_path, device="cpu"), task)
+    assert 0 < found["own"] < 0.99  # each has a near duplicate with another number
+    assert not found["far"]
+
+
 def test_raw_text_of_labelled_rows_alone_is_refused(tmp_path: Path) -> None:
     rows = [{"text": text, "label": str(n % 2)} for n, text in enumerate(SENTENCES)]
     task = read_grow_task(GrowSources(str(write_rows(tmp_path / "rows.jsonl", rows))))

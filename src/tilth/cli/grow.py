@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tilth.cli.app import Fields
@@ -47,11 +48,10 @@ def grow(
     """
     check_growth(sources, settings, out)
     from tilth.workflows.grow import grow as work
-    from tilth.workflows.grow.plan import too_short
 
     if plan:
         made = work.plan(sources, settings, device=common.device)
-        _print_plan(made, too_short(made, settings), as_json=common.json)
+        _print_plan(made, settings, as_json=common.json)
         return
     results = work.grow_to_run(sources, out, settings, bootstrap=bootstrap, **common.job)
     if common.json:
@@ -74,6 +74,8 @@ def print_grown(results: Mapping[str, Any]) -> None:
             f"{metric.capitalize()} x 100 on held-out rows, gains over {results['reference']}",
             ("way", "trainings", metric, "gain", "95%", "seconds"), lines,
         )  # fmt: skip
+        if len({one["trainings"] for one in results["arms"]}) > 1:
+            say("Ways of fewer trainings met other rows: their gains compare, their figures do not.")
     if results.get("tested"):
         print_table(
             f"Test, {results['tested']['n']:,} rows, measured once", ("", metric, "95%"),
@@ -83,9 +85,11 @@ def print_grown(results: Mapping[str, Any]) -> None:
         say(line)
 
 
-def _print_plan(plan: Plan, short: str | None, *, as_json: bool) -> None:
+def _print_plan(plan: Plan, settings: Growth, *, as_json: bool) -> None:
     from tilth.runs.progress import duration_words
+    from tilth.workflows.grow.plan import too_short
 
+    short = too_short(plan, settings)
     if as_json:
         print_json({**asdict(plan), "seconds": plan.seconds, "too_short": short})
         return
@@ -93,10 +97,11 @@ def _print_plan(plan: Plan, short: str | None, *, as_json: bool) -> None:
         "Ways to try", ("way", "one training"),
         [(name, duration_words(seconds)) for name, seconds in plan.arms],
     )  # fmt: skip
+    ends = accumulate((one[-1] for one in plan.rungs), initial=sum(plan.sources.values()))
     print_table(
-        "Rounds, as far as the budget goes", ("", "ways", "trainings", "about"),
-        [(name, str(arms), str(count), duration_words(seconds))
-         for name, arms, count, seconds in plan.rungs],
+        f"Rounds, as far as {settings.budget} go", ("", "ways", "trainings", "about", "ends after"),
+        [(name, str(arms), str(count), duration_words(seconds), duration_words(end))
+         for (name, arms, count, seconds), end in zip(plan.rungs, [*ends][1:], strict=True)],
     )  # fmt: skip
     for name, seconds in plan.sources.items():
         say(f"made before the search: {name}, about {duration_words(seconds)}")

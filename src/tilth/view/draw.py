@@ -25,7 +25,7 @@ from tilth.view.annotations import (
     SampleItem,
     words_of,
 )
-from tilth.view.rows import detail_of, details_of, label_names, plain_label, row_key
+from tilth.view.rows import detail_of, details_of, label_names, listed_labels, plain_label, row_key
 from tilth.view.runs import RunEntry
 from tilth.view.store import RowFilter, RowStore
 
@@ -168,7 +168,7 @@ def usual_labels(store: RowStore, task: str) -> list[str]:
     found = store.file_of(0)
     if task not in (CLASSES, SPANS) or found is None:
         return store.values_of("label")
-    names = label_names(found[0])
+    names = label_names(found[0]) or listed_labels(found[0])
     if task == CLASSES:
         return names
     return list(dict.fromkeys(name.partition("-")[2] for name in names if "-" in name))

@@ -78,6 +78,17 @@ def label_names(path: Path) -> list[str]:
     return next((found[name] for name in _LABELS if name in found), [])
 
 
+def listed_labels(path: Path) -> list[str]:
+    """Return the classes or tags of a file's rows with lists of them, alphabetically."""
+    schema = pq.read_schema(path)
+    column = next((n for n in _LABELS if n in schema.names and is_list(schema.field(n).type)), None)
+    found: set[str] = set()
+    for table in parquet_tables(path) if column is not None else ():
+        values = pc.unique(pc.list_flatten(table[column])).to_pylist()
+        found |= {str(value) for value in values if value not in (None, "")}
+    return sorted(found)
+
+
 def text_columns(schema: pa.Schema) -> tuple[list[str], list[str]]:
     """Return the columns of first texts and of second, or only, texts."""
     names = schema.names

@@ -21,7 +21,8 @@ from tilth.bank.settings import BankSettings
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.load import TaskSources, check_disjoint, warn_of_cases
 from tilth.data.hashing import random_keys, text_hashes
-from tilth.data.normalize import normalize_text
+from tilth.data.near_duplicates import SIMILARITY, jaccard
+from tilth.data.normalize import normalize_text, normalize_texts
 from tilth.data.sources import source_name
 from tilth.errors import InputError
 from tilth.generation.label_fit import describe_labels
@@ -330,7 +331,8 @@ def domain_similarity(bank: Bank, task: GrowTask) -> dict[str, float | bool]:
 
     Returns:
         `raw`: median cosine of the labelled texts (of the descriptions, without any) to their
-        nearest raw sentence; `own`: to their nearest other labelled text (absent without any);
+        nearest raw sentence; `own`: to their nearest other labelled text that is no
+        near duplicate, as banks hold none (absent without labelled texts, 0 without others);
         `apart`: how well a regression tells them from raw sentences, as the area under the ROC
         curve (absent with few of either); `far`: whether these differ and the former is hardly
         higher; `foreign`: share of raw sentences that the bank left out as of another language.
@@ -342,10 +344,13 @@ def domain_similarity(bank: Bank, task: GrowTask) -> dict[str, float | bool]:
     texts = [text for (text,) in task.rows.texts[:_SAMPLE]]
     vectors = bank.encode(texts)  # (texts, width)
     cosines = vectors @ vectors.T
-    np.fill_diagonal(cosines, -1)
-    own = float(np.median(cosines.max(axis=1)))
-    raw = _nearest(bank, texts, task.held_out)
-    about |= {"raw": raw, "own": own}
+    np.fill_diagonal(cosines, np.nan)
+    one, two = np.triu_indices(len(texts), 1)  # (pairs,)
+    near = jaccard(normalize_texts(pa.array(texts)), one, two) >= SIMILARITY
+    cosines[one[near], two[near]] = cosines[two[near], one[near]] = np.nan
+    others = cosines[~np.isnan(cosines).all(axis=1)]
+    about["raw"] = raw = _nearest(bank, texts, task.held_out)
+    about["own"] = own = float(np.median(np.nanmax(others, axis=1))) if len(others) else 0.0
     if min(len(texts), len(bank)) >= _FEWEST:
         about["apart"] = _apart(bank, vectors)
     about["far"] = len(texts) >= _FEWEST and raw - own < _NEARER and about.get("apart", 1.0) > ALIKE
