@@ -75,7 +75,7 @@ def print_grown(results: Mapping[str, Any]) -> None:
             ("way", "trainings", metric, "gain", "95%", "seconds"), lines,
         )  # fmt: skip
         if len({one["trainings"] for one in results["arms"]}) > 1:
-            say("Ways of fewer trainings met other rows: their gains compare, their figures do not.")
+            say("ways of fewer trainings met fewer rows: compare their gains, not their figures")
     if results.get("tested"):
         print_table(
             f"Test, {results['tested']['n']:,} rows, measured once", ("", metric, "95%"),
