@@ -142,8 +142,13 @@ def test_what_cannot_be_adapted(tmp_path: Path, base: str, monkeypatch: pytest.M
         adapt(TEXTS, base)
     with pytest.raises(InputError, match="there are no texts"):
         adapt([], base, tmp_path / "run", **QUICK)
-    with pytest.raises(InputError, match="no column 'text': there are said"):
-        adapt(Dataset.from_dict({"said": ["a"]}), base, tmp_path / "run", **QUICK)
+    both = Dataset.from_dict({"said": ["a"], "heard": ["b"]})
+    with pytest.raises(InputError, match="which column holds the texts: .*there are said, heard"):
+        adapt(both, base, tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match="no column 'text': there are said, heard"):
+        adapt(both, base, tmp_path / "run", column="text", **QUICK)
+    with pytest.raises(InputError, match="row 0 holds no text"):  # of the only column of texts
+        adapt(Dataset.from_dict({"said": [" "], "n": [1]}), base, tmp_path / "run", **QUICK)
     with pytest.raises(InputError, match="row 1 holds no text"):
         adapt(Dataset.from_dict({"text": ["a", None]}), base, tmp_path / "run", **QUICK)
     for blank in (" \n", 5):

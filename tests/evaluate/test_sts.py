@@ -266,3 +266,18 @@ def test_most_wrong(folder: Path) -> None:
     assert (row["text_a"], row["text_b"], row["gold"]) in pairs_of(40)
     assert len(most_wrong_pairs(measured, 1000)) <= 50
     assert most_wrong_pairs(measured, 0) == []
+
+
+def test_the_files_of_stsb_are_one_set_whatever_the_protocol(tmp_path: Path) -> None:
+    pairs = [(f"text {n}", f"text {n * n % 7} more", float(n % 6)) for n in range(24)]
+    lines = [
+        f"main-news\t{('MSRpar', 'headlines')[n % 2]}\t2012test\t{n}\t{score}\t{one}\t{two}\n"
+        for n, (one, two, score) in enumerate(pairs)
+    ]
+    (tmp_path / "sts-test.csv").write_text("".join(lines))
+    found = {
+        protocol: evaluate_sts(HashEncoder(), tmp_path, sets=["stsb"], protocol=protocol)
+        for protocol in ("all", "mean")
+    }
+    assert found["all"] == found["mean"]
+    assert set(found["all"]["stsb"]["subsets"]) == {"MSRpar", "headlines"}

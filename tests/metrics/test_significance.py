@@ -225,6 +225,9 @@ def test_means_and_differences_are_students_and_welchs() -> None:
     assert not found.excludes_zero
     for lone in (mean_interval([2.0]), difference_interval([2.0], [1.0, 2.0])):
         assert (lone.low, lone.high, lone.excludes_zero) == (None, None, False)
+    equal = difference_interval([90.0, 90.0], [88.0, 88.0])
+    assert (equal.value, equal.low, equal.high, equal.excludes_zero) == (2.0, None, None, False)
+    assert difference_interval([90.0, 91.0], [88.0, 88.0]).low is not None
 
 
 def test_rows_make_up_f1() -> None:

@@ -50,7 +50,15 @@ def test_rows_of_several_classes_count_for_each() -> None:
     rows = as_rows(several(200))
     places = draw(rows, 10, seed=1)
     assert (rows.targets[places].sum(axis=0) >= 10).all()
-    assert len(places) <= 20
+    assert len(places) <= 30  # of both classes, and of none
+
+
+def test_rows_without_a_class_are_drawn_as_those_of_one() -> None:
+    some = [{"text": f"both {n}", "labels": ["x", "y"][: n % 2 + 1]} for n in range(20)]
+    rows = as_rows([*some, *({"text": f"none {n}", "labels": []} for n in range(20))])
+    drawn = rows.targets[draw(rows, 6)]
+    assert (drawn.sum(axis=1) == 0).sum() == 6
+    assert len(rows.targets[draw(as_rows(some), 6)]) <= 12
 
 
 def test_sentences_are_drawn_in_the_shares_of_their_types() -> None:

@@ -18,6 +18,7 @@ from tilth.classifiers.collate import TEXTS_AT_ONCE, Batch, EncodedRows, Ragged
 from tilth.classifiers.settings import Adaptation
 from tilth.classifiers.trainer import Schedule, masked_lm_loss, train_model
 from tilth.data import read_texts
+from tilth.data.examples import input_columns
 from tilth.errors import InputError
 from tilth.limits import settings_of
 from tilth.models.device import choose_precision
@@ -177,10 +178,10 @@ def _texts(texts: str | Path | Dataset | Sequence[str], column: str | None) -> S
     elif isinstance(texts, Sequence):
         found = texts
     else:
-        name = column or "text"
-        if name not in texts.column_names:
-            raise InputError(f"no column {name!r}: there are {', '.join(texts.column_names)}")
-        found = texts[name]
+        names = input_columns(texts, "", column, tagged=False)
+        if len(names) > 1:
+            raise InputError(f"columns {' and '.join(names)} hold pairs: name one with column")
+        found = texts[names[0]]
     if not len(found):
         raise InputError("there are no texts: give some to train on")
     for number, chunk in enumerate(_chunks(found)):

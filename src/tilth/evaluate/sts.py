@@ -301,9 +301,14 @@ def check_options(
     check_resamples(bootstrap, seed)
 
 
+def _is_mean(sts: StsSet, protocol: str) -> bool:
+    """Return whether subsets count: the genres and files of STSb are one set (Cer et al. 2017)."""
+    return protocol == "mean" and sts.name.partition("-")[0] != "stsb"
+
+
 def _groups(sts: StsSet, protocol: str) -> dict[str, NDArray[np.intp]]:
     """Return the groups with their own correlation: name for messages -> rows."""
-    if protocol == "all":
+    if not _is_mean(sts, protocol):
         return {f"set {sts.name}": np.arange(len(sts))}
     return {f"subset {key} of {sts.name}": at for key, at in sts.subset_places().items()}
 
@@ -313,7 +318,7 @@ def _undefined(sts: StsSet, protocol: str, subsets: Sequence[str]) -> str | None
     if not len(sts):
         return f"set {sts.name} has 0 pairs"
     lost = sorted(set(subsets) - set(sts.subsets))
-    if protocol == "mean" and lost:
+    if _is_mean(sts, protocol) and lost:
         return f"subset {lost[0]} of {sts.name} has 0 pairs"
     for name, places in _groups(sts, protocol).items():
         if len(places) < _FEWEST_PAIRS:

@@ -205,6 +205,9 @@ def _p_value(value: float, by_chance: Sequence[Numbers]) -> float | None:
     return (farther + 1) / (len(distances) + 1)
 
 
+EQUAL = 1e-9  # scores x 100 differ by more
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """Hold an estimate with its 95% interval.
@@ -240,9 +243,14 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def difference_interval(first: Sequence[float], second: Sequence[float]) -> Interval:
-    """Return the difference of two means of independent scores, one per training (Welch's t)."""
+    """Return the difference of two means of independent scores, one per training (Welch's t).
+
+    Trainings that are all equally good say nothing of how far others differ: no interval.
+    """
     both = [np.asarray(first, float), np.asarray(second, float)]
     value = float(both[0].mean() - both[1].mean())
+    if max(map(np.ptp, both)) < EQUAL:
+        return Interval(value, None, None, trainings=False)
     return _interval(value, [_of_trainings(one) for one in both])
 
 

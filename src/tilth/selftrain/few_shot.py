@@ -19,7 +19,7 @@ from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.normalize import normalize_texts
 from tilth.errors import InputError
 from tilth.metrics.scores import positive
-from tilth.metrics.significance import mean_interval
+from tilth.metrics.significance import EQUAL, mean_interval
 from tilth.models.classifier import Classifier, fingerprint_classifier, new_classifier
 from tilth.models.trainer import check_processes
 from tilth.runs import RESULTS, Progress, Run, complete
@@ -76,7 +76,7 @@ def mean_over_draws(values: Sequence[float]) -> MeanOverDraws:
     """Return mean, standard deviation and interval of the values of draws."""
     found = mean_interval(values)
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    ends = (found.low, found.high) if len(set(values)) > 1 else (None, None)
+    ends = (found.low, found.high) if np.ptp(values) > EQUAL else (None, None)
     return MeanOverDraws(found.value, deviation, *ends, tuple(values))
 
 
@@ -399,8 +399,8 @@ def draw(
     once, with the labels of the first. A class with fewer rows has them all drawn.
 
     Args:
-        per_class: where a row has any number of classes it counts for each. None: all rows that
-            may be drawn.
+        per_class: where a row has any number of classes it counts for each; as many rows without
+            any are drawn. None: all rows that may be drawn.
         sentences: total drawn where tokens have tags, stratified by entity types.
         exclude: texts that are not drawn, such as those of a test set.
 
@@ -430,6 +430,8 @@ def draw(
         if not len(own):
             raise InputError(f"label {label!r}: no row of it can be drawn: leave it out")
         chosen.append(own)
+    if rows.kind == "multi":
+        chosen.append(order[~has.any(axis=1)][:per_class])
     return np.unique(np.concatenate(chosen))
 
 
