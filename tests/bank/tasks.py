@@ -12,10 +12,9 @@ def shift(task: int, by: int, times: int = 1) -> int:
     return task * times + by
 
 
-def wait_for_last(task: int, folder: Path) -> int:
-    """Let the first task wait until the last has begun, whose process has then done the second."""
-    (folder / str(task)).touch()
-    while task == 0 and not (folder / "2").exists():
+def wait_for_seen(task: int, folder: Path) -> int:
+    """Let the first task wait until a file is there."""
+    while task == 0 and not (folder / "seen").exists():
         time.sleep(0.01)
     return task
 

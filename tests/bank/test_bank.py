@@ -278,6 +278,12 @@ def test_oversampling_is_what_is_scored_again(bank: Bank, monkeypatch: pytest.Mo
     assert (asked[1][0][3], asked[1][1]["threads"]) == (532, 3)
 
 
+def test_a_bank_says_what_it_is(bank: Bank) -> None:
+    said = repr(bank)
+    assert f"{len(bank):,} sentences" in said
+    assert str(bank.path) in said
+
+
 def test_more_hits_than_sentences_are_all_sentences(bank: Bank) -> None:
     every, more = bank.search(QUERY, len(bank)), bank.search(QUERY, 2 * len(bank))
     assert sorted(every.ids[0].tolist()) == list(range(len(bank)))

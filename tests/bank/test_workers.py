@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from loky import get_reusable_executor
 
-from tests.bank.tasks import die, fail, shift, wait_for_last, where
+from tests.bank.tasks import die, fail, shift, wait_for_seen, where
 from tests.tiny.calls import python
 from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.errors import InputError, TilthError
@@ -32,8 +32,13 @@ def test_no_more_processes_are_begun_than_there_are_tasks() -> None:
 
 
 def test_what_is_done_first_comes_first(tmp_path: Path) -> None:
-    order = list(in_processes(2, wait_for_last, iter(range(3)), tmp_path))
+    order = []
+    for task in in_processes(2, wait_for_seen, iter(range(3)), tmp_path):
+        order.append(task)
+        if task == 1:
+            (tmp_path / "seen").touch()
     assert order.index(1) < order.index(0)
+    assert sorted(order) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

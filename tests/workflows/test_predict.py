@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
@@ -67,6 +68,15 @@ def test_every_row_and_column_is_kept_and_gets_the_likeliest_label(tmp_path: Pat
     }
     sure = [c for c, label in zip(made["confidence"], made["label"], strict=True) if label == "wet"]
     assert results["labels"]["wet"]["confidence"] == pytest.approx(np.mean(sure), abs=1e-4)
+
+
+def test_texts_may_be_a_list_an_array_or_a_series() -> None:
+    some = TEXTS[:4]
+    made = predict("class", some, quiet=True).to_list()
+    for texts in (np.array(some), pd.Series(some, index=[7, 3, 1, 9]), tuple(some)):
+        assert predict("class", texts, quiet=True).to_list() == made
+    with pytest.raises(InputError, match="give a data set, a list of dicts"):
+        predict("class", (text for text in some), quiet=True)
 
 
 def test_probabilities_go_by_name_and_a_student_learns_from_them(tmp_path: Path) -> None:

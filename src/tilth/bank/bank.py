@@ -63,6 +63,11 @@ class Bank(Store):
     _index: Index | None = None
     _scan: ClusterScan | None = None
 
+    def __repr__(self) -> str:
+        """Return one line."""
+        about = f"{len(self):,} sentences, encoder {self.manifest.encoder!r}"
+        return f"Bank({str(self.path)!r}, {about})"
+
     @classmethod
     def open(
         cls,
