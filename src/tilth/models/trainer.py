@@ -134,8 +134,8 @@ def check_processes(device: str) -> None:
             "this training runs in one process: start it without torchrun or accelerate launch; "
             "the commands tilth train classifier, tagger and encoder take several"
         )
-    if str(device).startswith("cuda:") and device != "cuda:0":
-        number = device.partition(":")[2]
+    if (name := str(device)).startswith("cuda:") and name != "cuda:0":
+        number = name.partition(":")[2]
         raise InputError(
             f"device {device!r}: training takes the first GPU it sees: set "
             f"CUDA_VISIBLE_DEVICES={number} and give --device cuda"
