@@ -99,7 +99,8 @@ def _print_plan(plan: Plan, settings: Growth, *, as_json: bool) -> None:
     )  # fmt: skip
     ends = accumulate((one[-1] for one in plan.rungs), initial=sum(plan.sources.values()))
     print_table(
-        f"Rounds, until the budget ({settings.budget}) is spent", ("", "ways", "trainings", "about", "ends after"),
+        f"Rounds, until the budget ({settings.budget}) is spent",
+        ("", "ways", "trainings", "about", "ends after"),
         [(name, str(arms), str(count), duration_words(seconds), duration_words(end))
          for (name, arms, count, seconds), end in zip(plan.rungs, [*ends][1:], strict=True)],
     )  # fmt: skip
