@@ -106,6 +106,22 @@ def test_fractions_are_no_classes(tmp_path: Path) -> None:
         read(path)
 
 
+def test_an_empty_validation_split_counts_as_none() -> None:
+    made = Dataset.from_list(classed(60))
+    splits = DatasetDict(train=made, validation=made.select([]))
+    rows, validation = read_training_sets(TaskSources(splits), tags=False)
+    assert validation is not None
+    assert len(validation) == 60 - len(rows) > 0
+
+
+def test_classes_that_are_written_as_fractions_are_classes() -> None:
+    names = ClassLabel(names=["1.5", "2.0", "other"])
+    made = Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]})
+    labels = read_examples(made.cast_column("label", names)).labels
+    assert labels is not None
+    assert (labels.kind, labels.values) == ("class", ["1.5", "2.0"])
+
+
 def test_a_label_that_training_lacks(tmp_path: Path) -> None:
     train = write_rows(tmp_path / "a.jsonl", classed(30))
     other = write_rows(tmp_path / "b.jsonl", [*classed(3, seed=1), {"text": "x", "label": "new"}])

@@ -251,6 +251,23 @@ def test_origin_columns_stay_and_sampled_pairs_say_so() -> None:
     }  # fmt: skip
 
 
+def test_a_partner_in_another_spelling_is_no_sampled_pair() -> None:
+    given = pairs([("A dog", "A dog barks.", 1.0), ("B cat", "a dog  barks", 1.0),
+                   ("C man", "A man sings.", 1.0)])  # fmt: skip
+    rows = [row for part in everything(curate_rows(given, sampled_pairs=2, validation=0.0))[:2]
+            for row in part if row["label"] < 0.5]  # fmt: skip
+    others = {row["text_b"] for row in rows if row["text_a"] in ("A dog", "B cat")}
+    assert others == {"A man sings."}
+
+
+def test_whole_numbers_of_single_texts_are_split_as_classes() -> None:
+    labels = [n % 77 for n in range(77 * 5)]
+    given = Dataset.from_dict({"text": [f"text {n}" for n in range(385)], "label": labels})
+    found = curate_rows(given)
+    named = curate_rows(given.cast_column("label", Value("string")))
+    assert len(set(found.validation["label"])) == len(set(named.validation["label"])) == 77
+
+
 def test_many_partners_leave_one_text() -> None:
     rows = [("x", f"p{i}", float(i)) for i in range(200)] + [("y", "only", 0.0)]
     curated = curate_rows(pairs(rows), validation=0, smoothing=0, sampled_pairs=1)

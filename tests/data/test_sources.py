@@ -12,6 +12,7 @@ from datasets import ClassLabel, Dataset, Features, Value, load_dataset
 
 from tests.tiny.calls import python
 from tilth.data import DatasetWriter, load_folder, read_rows, read_texts
+from tilth.data.sources import split_names
 from tilth.errors import InputError
 
 
@@ -193,3 +194,12 @@ except TilthError as error:
     done = python(code, tmp_path / "texts.txt", TMPDIR=str(tmp_path))
     assert "File too large: free space, or set TMPDIR to a larger disk\n" in done.stdout
     assert [item.name for item in tmp_path.iterdir()] == ["texts.txt"]
+
+
+def test_splits_without_rows_are_not_named(tmp_path: Path) -> None:
+    empty = pa.table({"text": pa.array([], pa.string())})
+    with DatasetWriter(tmp_path / "set") as writer:
+        writer.write(pa.table({"text": ["one"]}), split="train")
+        writer.write(empty, split="validation")
+    assert split_names(tmp_path / "set") == ["train"]
+    assert len(load_folder(tmp_path / "set", "validation")) == 0

@@ -188,10 +188,13 @@ def test_models_and_data_of_other_tasks_are_refused(base: str, tmp_path: Path) -
     other = [{**row, "label": f"kind {n % 3}"} for n, row in enumerate(rte(30))]
     train_classifier(other, base, tmp_path / "other", **fast)
     train_classifier(rte(30), base, tmp_path / "rte", **fast)
+    more = [*rte(30), *({**row, "label": "unsure"} for row in other[:6])]
+    train_classifier(more, base, tmp_path / "more", **fast)
     write_rows(tmp_path / "glue/rte/dev.jsonl", rte(9))
     write_rows(tmp_path / "glue/qnli/dev.jsonl", other)
     (tmp_path / "glue/wnli").mkdir()
     for task, model, message in (
+        ("rte", "more", "gives entailment, not_entailment, unsure, RTE has"),
         ("rte", "other", "gives kind 0, kind 1, kind 2, RTE has entailment, not_entailment"),
         ("qnli", "rte", "label 'kind 0' is none of QNLI"),
         ("wnli", "rte", "no development rows of wnli"),

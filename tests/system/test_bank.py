@@ -376,7 +376,6 @@ def test_a_run_holds_all_hits_and_is_made_once(
         ([], "no query is given"),
         (["the dog", "--task", "TRAIN"], "in several ways"),
         (["xyzzy"], "zero vector"),
-        (["the dog", "-k", "201"], "k is 201, the bank holds 200"),
         (["the dog", "--source", "three.txt"], "no source 'three.txt'"),
         (["the dog", "--without", "none.jsonl"], "none.jsonl"),
         (["the dog", "--kind", "clusters"], "go with --task"),

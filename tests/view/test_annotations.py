@@ -224,7 +224,8 @@ def test_classes_and_tags_of_many_rows_are_those_of_the_rows(tmp_path: Path) -> 
     ("task", "values", "expected"),
     [
         ("class", ["a", "b", "a"], "a"), ("class", ["a", "b"], None), ("grade", [2, 5], 3.5),
-        ("classes", [["a"], ["a", "b"]], ["a"]),
+        ("classes", [["a"], ["a", "b"]], ["a"]), ("classes", [["a"], ["b"]], None),
+        ("classes", [[], [], ["b"]], []), ("spans", [[[0, 1, "x"]], [[0, 2, "x"]]], None),
         ("spans", [[[0, 1, "x"]], [[0, 1, "x"], [1, 2, "y"]]], [[0, 1, "x"]]),
     ],
 )  # fmt: skip

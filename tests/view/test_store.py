@@ -12,6 +12,7 @@ import pytest
 
 from tests.tiny import salads
 from tests.view.pages import pairs, write_run
+from tilth.view.rows import canonical_tables
 from tilth.view.runs import RunList
 from tilth.view.store import DROPPED, KEPT, RowFilter, RowStore
 
@@ -274,3 +275,12 @@ def test_the_database_is_removed(tmp_path: Path) -> None:
     assert any(tmp_path.iterdir())
     store.close()
     assert not any(tmp_path.iterdir())
+
+
+def test_texts_of_arrow_and_pandas_are_texts(tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    pq.write_table(
+        pa.table({"review": pa.array(["x y", "z"], pa.large_string()), "label": ["a", "b"]}), file
+    )
+    (table,) = canonical_tables(file)
+    assert table["text"].to_pylist() == ["x y", "z"]

@@ -84,6 +84,23 @@ def test_grades_become_labels_of_the_sets_range(source: Path, tmp_path: Path) ->
     assert counts["corrected"] == 1
 
 
+def test_a_grade_that_agrees_corrects_nothing() -> None:
+    rows = Dataset.from_dict({"text_a": ["a", "b"], "text_b": ["c", "d"], "label": [0.6, 1.0]})
+    key = row_key("a", "c", "0.6")
+    found = apply_annotations(rows, {key: Judged("grade", 3, False, "0.6")})
+    assert (found.counts["corrected"], found.dataset["label"][:]) == (0, [0.6, 1.0])
+
+
+def test_spans_correct_the_tags_of_rows_with_a_label_too() -> None:
+    rows = Dataset.from_dict({"tokens": [["Ada", "flew"]], "tags": [["O", "O"]], "label": [1],
+                              "drop_reason": [None]})  # fmt: skip
+    key = row_key(None, "Ada flew", None)
+    judged = {key: Judged("spans", [[0, 1, "PER"]], False, None)}
+    assert apply_annotations(rows, judged).dataset["tags"][:] == [["B-PER", "O"]]
+    flagged = apply_annotations(rows, {key: Judged("spans", None, True, None)})
+    assert flagged.rejected.column_names.count("drop_reason") == 1
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_exported_files_are_taken(source: Path, tmp_path: Path, form: str) -> None:
     notes, number, items = annotated(tmp_path / "notes", "class", {0: "1", 3: "0"})

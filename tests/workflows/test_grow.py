@@ -474,6 +474,25 @@ def test_the_second_round_is_kept_unless_another_way_leads_it(
     assert search.default == named[PLAIN]
 
 
+@pytest.mark.parametrize("right", [0.3, 0.9])
+def test_no_second_round_is_the_default_behind_the_commonest_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: float
+) -> None:
+    arms = [Arm(MAJORITY), Arm(CONTRAST), *ARMS, SELF_TRAINED[1]]
+    monkeypatch.setattr("tests.workflows.test_grow.ARMS", arms)
+    chances = dict.fromkeys(CHANCES, 0.3) | {CONTRAST: 0.6, SECOND: 0.6, MAJORITY: right}
+    search, run, _ = search_in(tmp_path / "run", chances)
+    trainer: Any = search.trainer
+    trainer.alone_is = CONTRAST
+    named = {arm.name: arm for arm in arms}
+    with run:
+        run.resolve(DOMAIN, lambda: {"apart": 0.5})
+        for fold in search.folds[:5]:
+            for name in (MAJORITY, CONTRAST, SECOND):
+                search._try(named[name], fold)
+    assert search.default == named[CONTRAST if right == 0.9 else SECOND]
+
+
 @pytest.mark.parametrize(("both", "kept"), [(0.6, 0), (0.3, 1)])
 def test_a_second_round_with_descriptions_is_the_default_before_one_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, both: float, kept: int

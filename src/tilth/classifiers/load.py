@@ -310,7 +310,7 @@ def validation_split(source: Source) -> Source | None:
     from datasets import DatasetDict
 
     if isinstance(source, DatasetDict):
-        return source.get(_VALIDATION)
+        return source.get(_VALIDATION) or None  # an empty one is none
     if not isinstance(source, str | Path):
         return None
     name = str(prefer_curated(source))

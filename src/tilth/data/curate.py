@@ -23,6 +23,7 @@ from tilth.data.examples import (
 from tilth.data.hashing import group_ids, random_keys, rank_in_group
 from tilth.data.near_duplicates import near_duplicates as find_near_duplicates
 from tilth.data.negative_pairs import ROWS_AT_ONCE, draw_pairs, sampled_tables
+from tilth.data.normalize import normalize_texts
 from tilth.data.settings import CurateOptions
 from tilth.data.split import group_rows, source_hashes, validation_rows
 from tilth.data.temp_arrow import open_arrow, temporary_arrow
@@ -289,8 +290,9 @@ def _sample(rows: LabelledTable, kept: NDArray[np.bool_], options: CurateOptions
         return none, none
     # Partners of dropped rows are partners too.
     first, second = rows.codes
+    spelt = pc.dictionary_encode(normalize_texts(rows.texts)).indices.to_numpy().astype(np.int64)
     pairs = draw_pairs(
-        firsts, seconds, (first, second), rows.hashes, count=count, seed=options.seed
+        firsts, seconds, (first, second), rows.hashes, spelt, count=count, seed=options.seed
     )
     wanted = count * len(firsts)
     if len(pairs[0]) < wanted:
@@ -351,9 +353,9 @@ def _split(
     sources = np.zeros(len(codes[0]), np.uint64)  # sampled pairs are grouped by first text alone
     sources[: kept.sum()] = source_hashes(rows.table)[kept]
     groups = group_rows(text_keys[0], sources)
-    return validation_rows(
-        labels, keys, options.validation, numeric=rows.numbers is not None, groups=groups
-    )
+    numbers = rows.numbers  # of single texts, whole ones are classes
+    graded = numbers is not None and (rows.is_pair or bool((numbers % 1).any()))
+    return validation_rows(labels, keys, options.validation, numeric=graded, groups=groups)
 
 
 def _filtered(table: pa.Table, chosen: NDArray[np.bool_]) -> Iterator[pa.Table]:

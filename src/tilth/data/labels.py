@@ -76,7 +76,7 @@ def read_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where) 
     if not is_list(column.type):
         values = _values(column, feature, name, where)
         numbers = _numbers(values)
-        if numbers is not None and not all(number.is_integer() for number in numbers):
+        if names is None and numbers and not all(number.is_integer() for number in numbers):
             return Labels("number", numbers, [], [()] * len(values))
         values = [int(value) if isinstance(value, float) else value for value in values]
         return _with_classes("class", values, [(value,) for value in values], names)
@@ -90,7 +90,7 @@ def read_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where) 
                 f"{where(row)}: {name} holds {rows[row]!r:.60}, a label twice: list each label of "
                 "the row once, by name"
             )
-    if not any(sets):
+    if not any(sets) and names is None:
         raise InputError(f"{where(0)} and below: all lists of {name} are empty: add labels")
     return _with_classes("multi", sets, sets, names)
 
@@ -135,7 +135,8 @@ def check_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where)
     names, kind = class_names(feature), column.type
     missing = pc.is_null(column)
     if is_text(kind):
-        missing = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(column, "")), "")
+        column = pc.utf8_trim_whitespace(column)
+        missing = pc.equal(pc.fill_null(column, ""), "")
     if (row := first_true(missing)) is not None:
         raise InputError(f"{where(row)}: no {name}: fill it in or remove the row")
     if is_text(kind) and pc.all(pc.match_substring_regex(column, r"^\s*\[.*\]\s*$")).as_py():

@@ -24,6 +24,7 @@ def draw_pairs(
     seconds: NDArray[np.int64],
     partners: tuple[NDArray[np.int64], NDArray[np.int64]],
     hashes: NDArray[np.uint64],
+    spelt: NDArray[np.int64],
     *,
     count: int,
     seed: int,
@@ -32,14 +33,15 @@ def draw_pairs(
 
     The second texts stand on a ring in the order of their hashes; each draw starts at a place
     that follows from (seed, first text, number of the draw) and takes the next text that is no
-    partner of the first one, in either direction, nor equal to it. So the draws do not depend on
-    the order of rows, and a new row changes few of them.
+    partner of the first one, in either direction, nor equal to it, in any spelling. So the draws
+    do not depend on the order of rows, and a new row changes few of them.
 
     Args:
         firsts: codes of the distinct first texts. # (firsts,)
         seconds: codes of the distinct second texts. # (seconds,)
         partners: codes of the texts of all known pairs. # 2 x (pairs,)
         hashes: a hash for each code. # (codes,)
+        spelt: a number for each code, the same for texts that differ in spelling alone. # (codes,)
         count: draws for each first text; fewer where there are not enough texts.
         seed: of the draws.
 
@@ -50,35 +52,39 @@ def draw_pairs(
     order = np.lexsort((seconds, ring_hashes))
     ring, ring_hashes = seconds[order], ring_hashes[order]  # (seconds,)
     width = np.int64(len(hashes))
-    one, two = partners
-    refused = np.unique(
-        np.concatenate([one * width + two, two * width + one, firsts * width + firsts])
-    )
-    count = min(count, len(ring))
+    one, two = (spelt[side] for side in partners)
+    own = spelt[firsts]
+    both = [one * width + two, two * width + one, own * width + own]
+    refused = np.unique(np.concatenate(both))
+    count, own, around = min(count, len(ring)), own * width, spelt[ring]
     drawn = np.full((count, len(firsts)), -1, np.int64)
     for number in range(count):
         start = random_keys(seed, f"sampled pair {number}", hashes[firsts])
         place = np.searchsorted(ring_hashes, start)
-        drawn[number] = _next_allowed(firsts, ring, place, refused, drawn[:number], width)
+        drawn[number] = _next_allowed(own, around, ring, place, refused, drawn[:number])
     rows = np.repeat(firsts, count)  # (firsts * count,)
     columns = drawn.T.reshape(-1)  # (firsts * count,)
     return rows[columns >= 0], columns[columns >= 0]
 
 
 def _next_allowed(
-    firsts: NDArray[np.int64],
+    own: NDArray[np.int64],
+    spelt: NDArray[np.int64],
     ring: NDArray[np.int64],
     place: NDArray[np.int64],
     refused: NDArray[np.int64],
     earlier: NDArray[np.int64],
-    width: np.int64,
 ) -> NDArray[np.int64]:
-    """Return for each place the next text on the ring that is allowed; -1 where none is."""
-    found = np.full(len(firsts), -1, np.int64)
-    open_ = np.arange(len(firsts))
+    """Return for each place the next text on the ring that is allowed; -1 where none is.
+
+    `own` plus a text's number in `spelt` is the key of a pair, which `refused` may hold.
+    """
+    found = np.full(len(own), -1, np.int64)
+    open_ = np.arange(len(own))
     for step in range(min(_STEPS, len(ring))):
-        candidate = ring[(place[open_] + step) % len(ring)]
-        bad = _among(firsts[open_] * width + candidate, refused)
+        at = (place[open_] + step) % len(ring)
+        candidate = ring[at]
+        bad = _among(own[open_] + spelt[at], refused)
         bad |= (earlier[:, open_] == candidate).any(axis=0)
         found[open_[~bad]] = candidate[~bad]
         open_ = open_[bad]
@@ -87,8 +93,8 @@ def _next_allowed(
     if len(ring) > _STEPS:
         # Few are left: each is a partner of most texts of the ring.
         for first in open_.tolist():
-            turned = np.roll(ring, -int(place[first]))
-            bad = _among(firsts[first] * width + turned, refused)
+            turned, keys = (np.roll(one, -int(place[first])) for one in (ring, spelt))
+            bad = _among(own[first] + keys, refused)
             bad |= np.isin(turned, earlier[:, first])
             if not bad.all():
                 found[first] = turned[int(np.argmin(bad))]

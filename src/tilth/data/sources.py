@@ -78,8 +78,10 @@ class DatasetFolder:
         return splits[split]
 
     def splits(self) -> list[str]:
-        """Return the names of all splits; none of rows without a split."""
-        splits = folder_configs(self.path).get("default") or self._read()
+        """Return the names of all splits that hold rows; none of rows without a split."""
+        if stored := folder_configs(self.path).get("default"):
+            return [split for split, files in stored.items() if any(map(_has_rows, files))]
+        splits = self._read()
         return list(splits) if isinstance(splits, dict) else []
 
     def _read(self) -> Dataset | DatasetDict:
@@ -92,6 +94,16 @@ class DatasetFolder:
                 load_from_disk(str(self.path)) if saved else load_dataset(str(self.path))
             )
             return found
+
+
+def _has_rows(file: Path) -> bool:
+    import pyarrow as pa  # not above: the names of sources are checked without
+    import pyarrow.parquet as pq
+
+    try:
+        return bool(pq.read_metadata(file).num_rows)
+    except (OSError, pa.ArrowException):
+        return True  # whoever reads it says what is wrong
 
 
 def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:

@@ -16,7 +16,7 @@ import torch
 
 from tilth import files
 from tilth.errors import InputError, TilthError
-from tilth.models.names import ONNX, ModelSource, Role, find_source
+from tilth.models.names import ONNX, SCORER, ModelSource, Role, find_source
 
 _OTHER_FILES = "its files do not belong together, or are damaged: get or save the model again"
 _MAX_TOKENS = 512  # for a model without a stated limit
@@ -174,7 +174,7 @@ def load_pretrained(
 ) -> tuple[Any, Any, list[str]]:
     """Return a model on a device, its tokenizer, and the weights drawn for a new head."""
     files = open_model(name, role)
-    tokenizer = files.tokenizer()
+    tokenizer = files.tokenizer(has_padding=role is SCORER)
     model, drawn = files.model(auto_class, tokenizer, dtype=dtype, new_head=new_head)
     return model.to(device), tokenizer, drawn
 

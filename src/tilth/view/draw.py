@@ -91,11 +91,12 @@ def _alike(
     """Return rows that take turns by label, and the rows of each label."""
     codes = store.codes["label"]
     found = codes.rows[rows]
-    shares, turns = {}, np.zeros(len(rows), np.int64)
+    shares, turns = dict[str, int](), np.zeros(len(rows), np.int64)
     for code in np.unique(found).tolist():
         own = np.flatnonzero(found == code)
         turns[own] = np.arange(len(own))
-        shares[codes.values[code] if code >= 0 else NO_LABEL] = len(own)
+        label = (codes.values[code] if code >= 0 else "") or NO_LABEL
+        shares[label] = shares.get(label, 0) + len(own)
     order = np.argsort(turns, kind="stable")[:count]  # of one turn, labels stand in random order
     return rows[order], shares
 

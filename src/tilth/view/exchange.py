@@ -93,7 +93,8 @@ def _argilla_record(task: str, item: SampleItem, answers: Sequence[Annotation]) 
     return {
         "id": item.key, "fields": {**fields, _TEXT: item.text},
         "metadata": {"generated": item.label or "", "task": task, "people": json.dumps(
-            {_user_id(one.person): one.person for one in answers})},
+            {_user_id(one.person): one.person for one in answers}), "flagged": json.dumps(
+            [_user_id(one.person) for one in answers if one.flagged])},
         "suggestions": {}, "responses": {_QUESTION: responses} if responses else {}, "vectors": {},
     }  # fmt: skip
 
@@ -120,7 +121,7 @@ def _studio_task(task: str, item: SampleItem, answers: Sequence[Annotation]) -> 
         "data": {**first, _TEXT: item.text, "key": item.key, "generated": item.label or "",
                  "task": task},
         "annotations": [
-            {"person": one.person, "was_cancelled": one.value is None,
+            {"person": one.person, "flagged": one.flagged, "was_cancelled": one.value is None,
              "result": _studio_result(task, item, one)}
             for one in answers
         ],
@@ -219,13 +220,18 @@ def _read_argilla(where: str, record: Any) -> ReadRecord:
     text = fields[_TEXT]
     about = record.get("metadata") or {}
     names = json.loads(about.get("people") or "{}")
+    flagged = {*json.loads(about.get("flagged") or "[]")}
     answers = []
     for given in (record.get("responses") or {}).get(_QUESTION, []):
         value = given["value"]
         if isinstance(value, list) and value and isinstance(value[0], dict):
             value = _words(text, [(one["start"], one["end"], one["label"]) for one in value])
+        if given.get("status", "submitted") != "submitted":
+            continue  # a draft, or discarded
         person = str(given.get("user_id") or "argilla")
-        answers.append((names.get(person, person), value, "", False))
+        answers.append((names.get(person, person), value, "", person in flagged))
+        flagged.discard(person)
+    answers += [(names.get(person, person), None, "", True) for person in sorted(flagged)]
     texts = fields.get(_FIRST), text
     label, task = _generated(about, "generated"), _task(about)
     return ReadRecord(where, record.get("id"), texts, answers, label, task)
@@ -253,9 +259,11 @@ def _read_studio(where: str, record: Any) -> ReadRecord:
                 note = "\n".join(held["text"])
         if spans or data.get("task") == SPANS:  # there may be none
             value = _words(text, spans)
+        elif value is None and data.get("task") == CLASSES:
+            value = []
         if given.get("was_cancelled"):
             value = None
-        answers.append((str(person), value, note, False))
+        answers.append((str(person), value, note, bool(given.get("flagged"))))
     texts = data.get(_FIRST), text
     label, task = _generated(data, "generated"), _task(data)
     return ReadRecord(where, data.get("key"), texts, answers, label, task)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tilth.data.examples import PAIRS, SINGLE, TOKENS
+from tilth.data.formats import as_number
 from tilth.data.hashing import hash_of
-from tilth.data.labels import is_list
+from tilth.data.labels import is_list, is_text
 from tilth.data.parquet import parquet_tables, schema_class_names
 from tilth.data.writer import DROP_REASON
 from tilth.metrics.scores import spans
@@ -28,6 +29,7 @@ WHOLE = ("tokens", "tries")  # of these, numbers without decimals
 _LABELS = ("tags", "ner_tags", "label", "labels", "predicted", "score")
 _SOURCES = ("origin", "source")  # columns that name where a row came from
 GROUPS = ("source_id", "source_row", "query", "item")  # rows that were made from one input
+_LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 _AT_ONCE = 2_048  # rows that are decoded together to find one
 _ORIGINAL = "original"  # begins the names of columns of texts before they were rewritten
 
@@ -105,8 +107,7 @@ def text_columns(schema: pa.Schema) -> tuple[list[str], list[str]]:
     for name in (*SINGLE, *TOKENS):
         if name in names:
             return [], [name]
-    texts = [field.name for field in schema if pa.types.is_string(field.type)]
-    return [], texts[:1]
+    return [], [field.name for field in schema if is_text(field.type)][:1]
 
 
 def detail_of(
@@ -121,7 +122,7 @@ def detail_of(
         names = file.schema_arrow.names
         known: dict[str, Any] = {}
         for columns, text in zip(text_columns(file.schema_arrow), texts or (), strict=False):
-            if len(columns) == 1 and pa.types.is_string(file.schema_arrow.field(columns[0]).type):
+            if len(columns) == 1 and is_text(file.schema_arrow.field(columns[0]).type):
                 known[columns[0]] = text
         others = [name for name in names if name not in known]
         for group in range(file.metadata.num_row_groups):
@@ -168,16 +169,16 @@ def plain_label(label: object) -> str | None:
     """Return a label as text, numbers in their shortest form.
 
     Example:
-        >>> plain_label(1.0), plain_label("0.50"), plain_label("good")
-        ('1', '0.5', 'good')
+        >>> plain_label(1.0), plain_label("0.50"), plain_label("01"), plain_label(1234567)
+        ('1', '0.5', '01', '1234567')
     """
     if label is None or isinstance(label, bool):
         return None if label is None else str(label)
-    try:
-        number = float(str(label))
-    except ValueError:
-        return str(label)
-    return f"{number:g}" if np.isfinite(number) else str(label)
+    text = str(label)
+    number = as_number(text)
+    if number is None or _LEADING_ZERO.match(text):  # "01" is not "1"
+        return text
+    return str(int(number)) if number.is_integer() else f"{number:g}"
 
 
 def _is_number(kind: pa.DataType) -> bool:

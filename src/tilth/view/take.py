@@ -128,7 +128,8 @@ def write_set(
         for place in chosen
     ]  # fmt: skip
     with DatasetWriter(folder) as writer:
-        writer.write(pa.Table.from_pylist(rows))
+        names = dict.fromkeys(name for row in rows for name in row)
+        writer.write(pa.Table.from_pylist([{**dict.fromkeys(names), **row} for row in rows]))
         writer.write_card(_card(sample, found, rows, kind, run))
 
 

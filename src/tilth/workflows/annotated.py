@@ -172,7 +172,7 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
     from tilth.data.labels import class_names
 
     features = dataset.features
-    column = next((name for name in ("label", "labels", "tags", "ner_tags") if name in features),
+    column = next((name for name in ("tags", "ner_tags", "label", "labels") if name in features),
                   None)  # fmt: skip
     names = [str(one) for one in class_names(features[column]) or ()] if column else []
     table = dataset.data.table if dataset._indices is None else dataset.flatten_indices().data.table
@@ -202,7 +202,10 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
                 new = found.value == str(True)
             elif isinstance(new, str) and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
                 new = _number(new, kind)
-            counts[CORRECTED] += new != labels[place]
+            is_same = new == labels[place]
+            if found.task == CLASSES and isinstance(labels[place], list):
+                is_same = set(new) == set(labels[place])
+            counts[CORRECTED] += not is_same
             labels[place] = new
     if not counts["annotated"]:
         raise InputError("no annotated row is in the set: give the run that was annotated")
@@ -226,7 +229,8 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
     if names and pa.types.is_integer(rejected[column].type):  # by name, as curated rows
         place = rejected.column_names.index(column)
         rejected = rejected.set_column(place, column, pa.array(names).take(rejected[column]))
-    rejected = rejected.append_column(DROP_REASON, why.drop_null())
+    others = [name for name in rejected.column_names if name != DROP_REASON]
+    rejected = rejected.select(others).append_column(DROP_REASON, why.drop_null())
     for reason in (FLAGGED, NOT_EQUIVALENT):
         counts[reason] = reasons.count(reason)
     left = Dataset(kept, info=DatasetInfo(features=features))
@@ -234,10 +238,10 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
 
 
 def _scale(labels: list[Any]) -> float:
-    """Return what a grade is multiplied by."""
+    """Return what a grade is divided by."""
     found = (as_number(one) if isinstance(one, str) else one for one in labels)
     numbers = [one for one in found if isinstance(one, int | float)]
-    return 1 / GRADES if numbers and max(numbers) <= 1 else 1.0
+    return GRADES if numbers and max(numbers) <= 1 else 1.0
 
 
 def _label(found: Judged, old: Any, names: list[str], scale: float) -> Any:
@@ -248,7 +252,7 @@ def _label(found: Judged, old: Any, names: list[str], scale: float) -> Any:
     if found.task == GRADE:
         if names:
             raise InputError(f"people gave grades, and the labels are classes: {names[:20]}")
-        value = value * scale
+        value = value / scale
         value = int(value) if float(value).is_integer() else value
         return f"{value:g}" if isinstance(old, str) else value
     if found.task == SPANS:

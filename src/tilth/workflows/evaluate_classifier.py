@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tilth.classifiers.load import validation_split
-from tilth.data.examples import Examples, Source, read_examples
+from tilth.data.examples import Examples, Source, prefer_curated, read_examples
 from tilth.data.hashing import hash_of
 from tilth.data.sources import chosen_split
 from tilth.errors import TilthError
@@ -148,7 +148,7 @@ def warn_of_training_rows(name: str, data: str, examples: Examples) -> None:
         split, known = "validation" if kind == "validation" else "train", set[tuple[str, ...]]()
         for columns in (examples.columns, None):
             with suppress(TilthError):  # it is gone, or has other columns
-                given = chosen_split(rows, split)
+                given = chosen_split(prefer_curated(rows), split)
                 known |= {*read_examples(rows, text=columns, need_label=False, split=given).texts}
                 break
         if shared := sum(map(known.__contains__, examples.texts)):

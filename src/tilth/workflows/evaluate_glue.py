@@ -223,7 +223,8 @@ def _predictor(task: GlueTask, model: str, device: str, precision: str) -> Any:
 def _order(task: GlueTask, classifier: Classifier) -> NDArray[np.int64]:
     """Return the task's label index of each of a classifier's labels."""
     found = [task.label_of(label) for label in classifier.labels]
-    if classifier.kind != "class" or sorted(one for one in found if one is not None) != list(
+    known = [one for one in found if one is not None]
+    if classifier.kind != "class" or len(known) < len(found) or sorted(known) != list(
         range(len(task.labels))
     ):
         raise InputError(

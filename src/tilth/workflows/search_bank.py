@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tilth.bank import Bank, Hits, Queries, task_queries
 from tilth.data import Card, DatasetWriter
-from tilth.data.examples import Examples, read_examples
+from tilth.data.examples import Examples, open_rows, prefer_curated, read_examples
 from tilth.data.hashing import hash_of
 from tilth.data.readers import read_texts
 from tilth.data.sources import split_names
@@ -155,21 +154,16 @@ def _sentences(source: str, text: str | Sequence[str] | None) -> list[str]:
     Args:
         text: the column of the queries' texts, if it was named, which the set may have, too.
     """
-    splits = split_names(source) or ["train"]
-
-    def read(text: str | Sequence[str] | None) -> list[str]:
-        return [
-            sentence
-            for split in splits
-            for sentence in read_examples(
-                source, text=text, need_label=False, split=split
-            ).sentences
-        ]
-
+    place = prefer_curated(source)
+    splits = split_names(place) or ["train"]
     if text is not None:
-        with suppress(InputError):
-            return read(text)
-    return read(None)
+        wanted = {text} if isinstance(text, str) else set(text)
+        text = text if wanted <= set(open_rows(place, splits[0])[0].column_names) else None
+    return [
+        sentence
+        for split in splits
+        for sentence in read_examples(source, text=text, need_label=False, split=split).sentences
+    ]
 
 
 class BankSearch:

@@ -321,25 +321,25 @@ def _shared_note(count: int, rows: int, where: str) -> list[str]:
     return [f"{count:,} of the {rows:,} test rows stand among the {where} too: the figures flatter"]
 
 
-def _examples_of(rows: LabeledExamples) -> list[dict[str, Any]]:
-    """Return rows in the form that `read_examples` takes."""
-    names = np.array(rows.labels)
+def _examples_of(rows: LabeledExamples) -> Dataset:
+    """Return rows in the form that `read_examples` takes, with the names of all labels."""
+    from datasets import ClassLabel, Dataset, Features, List, Value
+
+    one = ClassLabel(names=rows.labels)
     if rows.tokens is not None:
-        return [
-            {"tokens": tokens, "tags": names[target.argmax(axis=1)].tolist()}
-            for tokens, target in zip(rows.tokens, rows.targets, strict=True)
-        ]
-    targets = np.asarray(rows.targets)
+        tags = [target.argmax(axis=1).tolist() for target in rows.targets]
+        kinds = {"tokens": List(Value("string")), "tags": List(one)}
+        return Dataset.from_dict({"tokens": rows.tokens, "tags": tags}, Features(kinds))
+    targets, is_multi = np.asarray(rows.targets), rows.kind == "multi"
     labels = (
-        [names[one].tolist() for one in positive(targets)]
-        if rows.kind == "multi"
-        else names[targets.argmax(axis=1)].tolist()
+        [np.flatnonzero(some).tolist() for some in positive(targets)]
+        if is_multi
+        else targets.argmax(axis=1).tolist()
     )
     columns: Sequence[str] = ("text",) if len(rows.texts[0]) == 1 else ("text_a", "text_b")
-    return [
-        {**dict(zip(columns, texts, strict=True)), "label": label}
-        for texts, label in zip(rows.texts, labels, strict=True)
-    ]
+    texts = dict(zip(columns, map(list, zip(*rows.texts, strict=True)), strict=True))
+    features = {**dict.fromkeys(columns, Value("string")), "label": List(one) if is_multi else one}
+    return Dataset.from_dict({**texts, "label": labels}, Features(features))
 
 
 def _finish(

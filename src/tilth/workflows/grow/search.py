@@ -17,7 +17,7 @@ from tilth.metrics.agreement import wilson
 from tilth.metrics.significance import Interval, mean_interval
 from tilth.models.trainer import MODEL, is_whole
 from tilth.models.truncation import counted_cuts
-from tilth.report.systems import AVERAGE, SETFIT
+from tilth.report.systems import AVERAGE, MAJORITY, SETFIT
 from tilth.runs import Progress, Run
 from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, from_lists
 from tilth.workflows.grow.arms import (
@@ -242,10 +242,15 @@ class Search:
         """Return the arm that is kept unless another one leads it by enough.
 
         It is a second round on raw sentences where these are like the task's, unless the reference
-        surely leads that: where labels are described, the one with both sources.
+        surely leads that, or the commonest label is right more often, so that nothing is learnt:
+        where labels are described, the one with both sources.
         """
+        majority = next((arm for arm in self.arms if arm.name == MAJORITY), None)
         for arm in self._defaults:
             gain = self.gain(self.reference, arm)
+            behind = None if majority is None else self.gain(majority, arm)
+            if behind is not None and behind.value > 0:
+                continue
             if gain is not None and not self.may_be_kept(gain, arm):
                 return arm
         return self.reference
