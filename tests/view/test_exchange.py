@@ -120,10 +120,16 @@ def test_argillas_records_have_the_form_of_its_client() -> None:
 
 
 def test_drafts_and_discarded_answers_of_argilla_are_none() -> None:
-    responses = [{"value": value, "user_id": value, "status": status}
-                 for value, status in (("a", "submitted"), ("b", "discarded"), ("c", "draft"))]
-    record = {"id": "k", "fields": {"text": "one"}, "metadata": {},
-              "responses": {"label": responses}}
+    responses = [
+        {"value": value, "user_id": value, "status": status}
+        for value, status in (("a", "submitted"), ("b", "discarded"), ("c", "draft"))
+    ]
+    record = {
+        "id": "k",
+        "fields": {"text": "one"},
+        "metadata": {},
+        "responses": {"label": responses},
+    }
     (found,) = read_records(json.dumps(record).encode())
     assert [value for _, value, _, _ in found.answers] == ["a"]
 

@@ -224,8 +224,10 @@ def _order(task: GlueTask, classifier: Classifier) -> NDArray[np.int64]:
     """Return the task's label index of each of a classifier's labels."""
     found = [task.label_of(label) for label in classifier.labels]
     known = [one for one in found if one is not None]
-    if classifier.kind != "class" or len(known) < len(found) or sorted(known) != list(
-        range(len(task.labels))
+    if (
+        classifier.kind != "class"
+        or len(known) < len(found)
+        or sorted(known) != list(range(len(task.labels)))
     ):
         raise InputError(
             f"{classifier.name!r} gives {', '.join(classifier.labels[:8])}, {task.title} has "
