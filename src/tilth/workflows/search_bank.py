@@ -154,7 +154,7 @@ def _sentences(source: str, text: str | Sequence[str] | None) -> list[str]:
     Args:
         text: the column of the queries' texts, if it was named, which the set may have, too.
     """
-    place = prefer_curated(source)
+    place = str(prefer_curated(source))
     splits = split_names(place) or ["train"]
     if text is not None:
         wanted = {text} if isinstance(text, str) else set(text)
