@@ -196,10 +196,11 @@ except TilthError as error:
     assert [item.name for item in tmp_path.iterdir()] == ["texts.txt"]
 
 
-def test_splits_without_rows_are_not_named(tmp_path: Path) -> None:
+def test_splits_without_rows_are_not_filled(tmp_path: Path) -> None:
     empty = pa.table({"text": pa.array([], pa.string())})
     with DatasetWriter(tmp_path / "set") as writer:
         writer.write(pa.table({"text": ["one"]}), split="train")
         writer.write(empty, split="validation")
-    assert split_names(tmp_path / "set") == ["train"]
+    assert split_names(tmp_path / "set") == ["train", "validation"]
+    assert split_names(tmp_path / "set", filled=True) == ["train"]
     assert len(load_folder(tmp_path / "set", "validation")) == 0

@@ -133,6 +133,12 @@ def test_labels_of_0_to_5_are_divided_by_5_in_both_parts() -> None:
     assert read_dev_pairs(rows(**times_5), highest=ANY)["label"][:] == times_5["label"]
 
 
+def test_whole_numbers_up_to_3_are_classes() -> None:
+    given = graded_pairs(60)
+    with pytest.raises(InputError, match="train part are whole numbers up to 2, as classes are"):
+        read_pairs(rows(**{**given, "label": [n % 3 for n in range(60)]}))
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -205,7 +205,8 @@ def test_urls_addresses_paths_and_code_come_out_as_they_are(fake: Fake) -> None:
 @pytest.mark.parametrize(
     "text",
     ["He paid 5$ and/or 3 (maybe) <br /> on 12/05/2020.", "I <3 the _very_ best writer(s), 24/7.",
-     "``It's a film,'' said `he', `slow' or not.", "Singers/songwriters/players sang: :-)"],
+     "``It's a film,'' said `he', `slow' or not.", "Singers/songwriters/players sang: :-)",
+     "Rock/pop.It rose and/or.that; child(ren) and Smith(2010) of CO(2): don\\'t."],
 )  # fmt: skip
 def test_plain_text_has_no_literals(text: str) -> None:
     assert literals_of(text) == []

@@ -314,7 +314,8 @@ def validation_split(source: Source) -> Source | None:
     if not isinstance(source, str | Path):
         return None
     name = str(prefer_curated(source))
-    return read_rows(name, split=_VALIDATION) if _VALIDATION in split_names(name) else None
+    there = _VALIDATION in split_names(name, filled=True)
+    return read_rows(name, split=_VALIDATION) if there else None
 
 
 def _require_two_labels(rows: LabeledExamples, source: Source) -> None:

@@ -178,7 +178,8 @@ def _texts(texts: str | Path | Dataset | Sequence[str], column: str | None) -> S
     elif isinstance(texts, Sequence):
         found = texts
     else:
-        names = input_columns(texts, "", column, tagged=False)
+        usual = "text" if "text" in texts.column_names else None
+        names = input_columns(texts, "", column or usual, tagged=False)
         if len(names) > 1:
             raise InputError(f"columns {' and '.join(names)} hold pairs: name one with column")
         found = texts[names[0]]

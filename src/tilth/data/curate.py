@@ -355,7 +355,10 @@ def _split(
     groups = group_rows(text_keys[0], sources)
     numbers = rows.numbers  # of single texts, whole ones are classes
     graded = numbers is not None and (rows.is_pair or bool((numbers % 1).any()))
-    return validation_rows(labels, keys, options.validation, numeric=graded, groups=groups)
+    chosen = validation_rows(labels, keys, options.validation, numeric=graded, groups=groups)
+    if numbers is None or chosen.any():
+        return chosen
+    return validation_rows(labels, keys, options.validation, numeric=True, groups=groups)
 
 
 def _filtered(table: pa.Table, chosen: NDArray[np.bool_]) -> Iterator[pa.Table]:

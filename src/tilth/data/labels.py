@@ -17,6 +17,7 @@ from tilth.metrics.scores import iob2
 Where: TypeAlias = Callable[[int], str]
 Class: TypeAlias = "str | int"
 
+_LIST = r"^\[\s*(?:['\"].*['\"]|-?\d[\d.,\s-]*)?\s*\]$"  # as Python or JSON writes one
 _UNNAMED = re.compile(r"LABEL_(\d+)")  # what transformers calls labels without names
 
 
@@ -139,7 +140,7 @@ def check_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where)
         missing = pc.equal(pc.fill_null(column, ""), "")
     if (row := first_true(missing)) is not None:
         raise InputError(f"{where(row)}: no {name}: fill it in or remove the row")
-    if is_text(kind) and pc.all(pc.match_substring_regex(column, r"^\s*\[.*\]\s*$")).as_py():
+    if is_text(kind) and pc.all(pc.match_substring_regex(column, _LIST)).as_py():
         raise InputError(
             f"{where(0)}: {name} is {column[0].as_py()!r:.40}, a list written as a text: give a "
             "jsonl or Parquet file, which hold lists"

@@ -58,10 +58,12 @@ def draw_pairs(
     refused = np.unique(np.concatenate(both))
     count, own, around = min(count, len(ring)), own * width, spelt[ring]
     drawn = np.full((count, len(firsts)), -1, np.int64)
+    taken = drawn.copy()  # in `spelt`
     for number in range(count):
         start = random_keys(seed, f"sampled pair {number}", hashes[firsts])
         place = np.searchsorted(ring_hashes, start)
-        drawn[number] = _next_allowed(own, around, ring, place, refused, drawn[:number])
+        drawn[number] = _next_allowed(own, around, ring, place, refused, taken[:number])
+        taken[number] = np.where(drawn[number] < 0, -1, spelt[drawn[number]])
     rows = np.repeat(firsts, count)  # (firsts * count,)
     columns = drawn.T.reshape(-1)  # (firsts * count,)
     return rows[columns >= 0], columns[columns >= 0]
@@ -85,7 +87,7 @@ def _next_allowed(
         at = (place[open_] + step) % len(ring)
         candidate = ring[at]
         bad = _among(own[open_] + spelt[at], refused)
-        bad |= (earlier[:, open_] == candidate).any(axis=0)
+        bad |= (earlier[:, open_] == spelt[at]).any(axis=0)
         found[open_[~bad]] = candidate[~bad]
         open_ = open_[bad]
         if not len(open_):
@@ -95,7 +97,7 @@ def _next_allowed(
         for first in open_.tolist():
             turned, keys = (np.roll(one, -int(place[first])) for one in (ring, spelt))
             bad = _among(own[first] + keys, refused)
-            bad |= np.isin(turned, earlier[:, first])
+            bad |= np.isin(keys, earlier[:, first])
             if not bad.all():
                 found[first] = turned[int(np.argmin(bad))]
     return found

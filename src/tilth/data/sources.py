@@ -78,11 +78,16 @@ class DatasetFolder:
         return splits[split]
 
     def splits(self) -> list[str]:
-        """Return the names of all splits that hold rows; none of rows without a split."""
-        if stored := folder_configs(self.path).get("default"):
-            return [split for split, files in stored.items() if any(map(_has_rows, files))]
-        splits = self._read()
+        """Return the names of all splits; none of rows without a split."""
+        splits = folder_configs(self.path).get("default") or self._read()
         return list(splits) if isinstance(splits, dict) else []
+
+    def filled(self) -> list[str]:
+        """Return the names of the splits that hold rows."""
+        stored = folder_configs(self.path).get("default")
+        if not stored:
+            return self.splits()
+        return [split for split, files in stored.items() if any(map(_has_rows, files))]
 
     def _read(self) -> Dataset | DatasetDict:
         """Read what `datasets` has written or reads: all splits, or rows without a split."""
@@ -146,9 +151,11 @@ def locate_split(
     return files
 
 
-def split_names(source: str | Path) -> list[str]:
-    """Return the names of all splits of a source; none of rows without a split."""
+def split_names(source: str | Path, *, filled: bool = False) -> list[str]:
+    """Return the names of all splits of a source, or of `filled` ones; none of rows without."""
     found = locate(source)
+    if filled and isinstance(found, DatasetFolder):
+        return found.filled()
     return list(splits_of(found)) if isinstance(found, list) else found.splits()
 
 

@@ -32,7 +32,7 @@ def embed_by_length(
         return list(model(merged)["sentence_embedding"].chunk(len(features)))
     mask = merged["attention_mask"]  # (texts, tokens)
     lengths = mask.sum(1).cpu()  # (texts,)
-    first = mask.argmax(1)  # token of each text, where tokenizers pad on the left
+    first = mask.int().argmax(1)  # token of each text, where tokenizers pad on the left
     order = lengths.argsort()
     vectors = []
     is_cuda = mask.device.type == "cuda"

@@ -44,6 +44,7 @@ _SHARES = (0.1, 0.25, 0.5)  # of the validation part: the first that is enough
 _FEWEST = 3  # pairs for a meaningful rank correlation
 STS = 5.0  # the highest label of STS sets
 ANY = np.inf  # labels are any numbers
+_CLASSES = 3  # the highest of whole numbers that are no grades of 0 to 5
 _FEW_ABOVE = 0.1  # share of labels above 1 that may be mistakes in a set of 0 to 1
 
 
@@ -100,7 +101,7 @@ def read_pairs(
     try:
         train, highest = _checked(splits[_TRAIN], _TRAIN)
         if highest > 1:
-            log.info("%slabels are 0 to %g: divided by %g", where, highest, highest)
+            log.warning("%slabels are taken as 0 to %g: divided by %g", where, highest, highest)
         held, written = _kept(train).select([]), None
         if len(splits.get(_VALIDATION, ())):
             found, _ = _checked(splits[_VALIDATION], _VALIDATION, highest)
@@ -179,6 +180,11 @@ def _checked(
         )
     if highest is None:
         highest = STS if np.mean(numbers > 1) > _FEW_ABOVE else 1.0
+        if highest > 1 and max(numbers) <= _CLASSES and not (numbers % 1).any():
+            raise InputError(
+                f"the labels of the {split} part are whole numbers up to {max(numbers):g}, as "
+                "classes are: give similarities of 0 to 1 or 0 to 5"
+            )
     wrong = np.flatnonzero((numbers < 0) & (highest < ANY) | (numbers > highest))
     if len(wrong):
         row, value = int(wrong[0]), numbers[wrong[0]]

@@ -43,16 +43,17 @@ _CHAT_EXTRA_TOKENS = 48
 _FIRST_ATTEMPTS = 30
 # A template may open the block itself, so that the answer holds its end alone.
 _THOUGHT = re.compile(r"\A.*</think>|<think>.*\Z", re.DOTALL)
-# A chat model's preamble: on a line of its own, before a quotation, or in words for the text.
+# A chat model's preamble: on a line of its own, before a quotation, or announcing what it wrote.
 _PREAMBLE = re.compile(
     r"""[^\n"\u201c]{1,200}:[*_]*[ \t]*\n\s*
-    |(sure|certainly|of[ ]course|absolutely|okay|ok|here(['\u2019]s|[ ]is|[ ]are))\b
-    (?:[^\n":\u201c]{0,200}:[*_]*[ ]*(?=["\u201c])
-    |[^\n":\u201c]{0,100}\b(?:text|sentence|review|question|answer|message|reply|response|example
-    |version|continuation|completion|paraphrase|rewrite|rephrasing|tweet|comment|headline|title
-    |summary|post|e?mail|paragraph|statement|description|one|ones)s?\b
-    [^\n":\u201c]{0,100}:(?!\d)[*_]*\s*
-    |[!.]?[ ](?=["\u201c][^"\u201d]*["\u201d]\Z))""",
+    |(?:(?:sure|certainly|of[ ]course|absolutely|okay|ok)[,!.]?\s+)?
+    here(?:['\u2019]s|[ ]is|[ ]are)\b[^\n":\u201c]{0,100}
+    \b(?:text|sentence|review|question|answer|message|reply|response|example|version|continuation
+    |completion|paraphrase|rewrite|rephrasing|translation|tweet|comment|title|headline|caption
+    |query|premise|hypothesis|passage|phrase|article|claim|utterance|request|dialogue|summary|post
+    |e?mail|paragraph|statement|description)(?:s|es)?\b[^\n":\u201c]{0,100}:(?!\d)[*_]*\s*
+    |(?:sure|certainly|of[ ]course|absolutely|okay|ok|here(?:['\u2019]s|[ ]is|[ ]are))\b
+    (?:[^\n":\u201c]{0,200}:[*_]*[ ]*(?=["\u201c])|[!.]?[ ](?=["\u201c][^"\u201d]*["\u201d]\Z))""",
     re.IGNORECASE | re.VERBOSE,
 )
 _OPENING = re.compile(r'(?:\A|\s)"(?=\w)[^"]*\Z')  # the last quotation mark opens

@@ -45,10 +45,13 @@ MOST_TRIES = int(limits.TRIES.high)
 _BROKEN = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")  # incomplete characters
 # What a rewrite has to hold as it is: URLs, e-mail addresses, paths, words of code.
 _LITERAL = re.compile(
-    r"""[a-z][\w+.-]*://[^\s<>"')]+|www\.[^\s<>"')]+|[^\s@"'(<,]+@[^\s@]+\.\w+
+    r"""(?<!\w)[a-z][\w+.-]{1,20}://[^\s<>"')]+|(?<!\w)www\.[^\s<>"')]+
+    |(?<![^\s"'(<,])[^\s@"'(<,]{1,64}@[^\s@]{1,200}\.\w+
     |(?<![^\s"'(])(?:[a-z]:|~|\.{1,2})?[/\\][\w.~-]+(?:[/\\][\w.~-]*)+
-    |[\w-]+(?:[/\\][\w-]+)+\.\w{1,5}\b|`[^\s`]+`|\w+(?!\(e?s\))\([^\s()]*\)
-    |[^\s()"'<>]*(?:[\\{}]|[^\W_][_=][^\W_])[^\s()"'<>]*""",
+    |(?<![\w/\\-])[\w-]+(?:[/\\][\w-]+)+\.(?:py|ipynb|js|ts|jsonl?|csv|tsv|txt|md|html?|xml|ya?ml|pdf
+    |docx?|xlsx?|png|jpe?g|svg|sh|c|h|cpp|java|log|zip|gz|sql)\b
+    |`[^\s`]+`|(?<!\w)(?:\w+[_.]\w+\([^\s()]*\)|\w+\(\)|[a-z]\([^\s()]*\))
+    |(?<![^\s()"'<>])[^\s()"'<>]{0,200}?(?:[{}]|\\(?!['"])|[^\W_][_=][^\W_])[^\s()"'<>]*""",
     re.IGNORECASE | re.VERBOSE,
 )
 # Sampling of further tries: the temperature rises each time, so that they differ.

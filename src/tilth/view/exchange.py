@@ -223,11 +223,11 @@ def _read_argilla(where: str, record: Any) -> ReadRecord:
     flagged = {*json.loads(about.get("flagged") or "[]")}
     answers = []
     for given in (record.get("responses") or {}).get(_QUESTION, []):
+        if given.get("status", "submitted") != "submitted":
+            continue  # a draft, or discarded
         value = given["value"]
         if isinstance(value, list) and value and isinstance(value[0], dict):
             value = _words(text, [(one["start"], one["end"], one["label"]) for one in value])
-        if given.get("status", "submitted") != "submitted":
-            continue  # a draft, or discarded
         person = str(given.get("user_id") or "argilla")
         answers.append((names.get(person, person), value, "", person in flagged))
         flagged.discard(person)

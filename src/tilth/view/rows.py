@@ -83,7 +83,11 @@ def label_names(path: Path) -> list[str]:
 def listed_labels(path: Path) -> list[str]:
     """Return the classes or tags of a file's rows with lists of them, alphabetically."""
     schema = pq.read_schema(path)
-    column = next((n for n in _LABELS if n in schema.names and is_list(schema.field(n).type)), None)
+    kinds = {name: schema.field(name).type for name in _LABELS if name in schema.names}
+    lists = {name: kind.value_type for name, kind in kinds.items() if is_list(kind)}
+    column = next(
+        (name for name, kind in lists.items() if is_text(kind) or pa.types.is_integer(kind)), None
+    )
     found: set[str] = set()
     for table in parquet_tables(path) if column is not None else ():
         values = pc.unique(pc.list_flatten(table[column])).to_pylist()

@@ -172,8 +172,10 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
     from tilth.data.labels import class_names
 
     features = dataset.features
-    column = next((name for name in ("tags", "ner_tags", "label", "labels") if name in features),
-                  None)  # fmt: skip
+    tags, usual = ("tags", "ner_tags"), ("label", "labels")
+    of_spans = any(one.task == SPANS for one in judged.values())
+    order = (*tags, *usual) if of_spans else (*usual, *tags)
+    column = next((name for name in order if name in features), None)
     names = [str(one) for one in class_names(features[column]) or ()] if column else []
     table = dataset.data.table if dataset._indices is None else dataset.flatten_indices().data.table
     labels = table[column].to_pylist() if column else []

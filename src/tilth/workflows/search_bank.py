@@ -155,7 +155,7 @@ def _sentences(source: str, text: str | Sequence[str] | None) -> list[str]:
         text: the column of the queries' texts, if it was named, which the set may have, too.
     """
     place = str(prefer_curated(source))
-    splits = split_names(place) or ["train"]
+    splits = split_names(place, filled=True) or ["train"]
     if text is not None:
         wanted = {text} if isinstance(text, str) else set(text)
         text = text if wanted <= set(open_rows(place, splits[0])[0].column_names) else None
