@@ -177,8 +177,6 @@ def _values(column: pa.ChunkedArray, feature: Any, name: str, where: Where) -> l
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     values = column.to_pylist()
-    if is_text(column.type):
-        return [value.strip() for value in values]
     return [str(value) for value in values] if pa.types.is_boolean(column.type) else values
 
 

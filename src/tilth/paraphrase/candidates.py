@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tilth.data import read_rows
 from tilth.data.hashing import random_keys, text_hashes
+from tilth.data.labels import is_text
 from tilth.data.normalize import exact_keys, normalize_text
 from tilth.errors import InputError
 from tilth.paraphrase.balance import PairPool, distinct
@@ -160,7 +161,7 @@ def _checked(name: str, source: CandidateSource) -> Dataset:
                 "(the source) and text_b (the rewrite)"
             )
         kind = rows.features.arrow_schema.field(column).type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if not is_text(kind):
             raise InputError(f"{name}: column {column!r} holds {kind}, no text")
     return rows
 

@@ -212,11 +212,7 @@ def text_columns(
     """
     schema = dataset.features.arrow_schema
     names, listed = schema.names, ", ".join(schema.names)
-    texts = [
-        field.name
-        for field in schema
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
-    ]
+    texts = [field.name for field in schema if is_text(field.type)]
     asked = [asked] if isinstance(asked, str) else asked
     chosen = tuple(asked) if asked else _usual_columns(names, texts)
     if not chosen:

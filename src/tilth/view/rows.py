@@ -224,7 +224,7 @@ def _label_texts(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
         return pa.chunked_array([pa.nulls(len(table), pa.string())])
     values = table[column]
     kind = values.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(kind):
         return values.cast(pa.string())
     tokens = next((table[name].to_pylist() for name in TOKENS if name in table.column_names), None)
     coded = pc.dictionary_encode(values) if not is_list(kind) else None

@@ -110,12 +110,12 @@ def predict_to_run(
     confidence.
     """
     named = _name_of(model)
+    if hasattr(data, "tolist"):  # an array, or a series of pandas
+        data = data.tolist()
     if isinstance(data, str | Path):
         refuse_inside(out, str(data), named=[named])
-    elif isinstance(data, Sequence) or hasattr(data, "tolist"):
-        data = data.tolist() if hasattr(data, "tolist") else data  # an array, or a series of pandas
-        if data and isinstance(data[0], str):
-            data = [{"text": text} for text in data]
+    elif isinstance(data, Sequence) and data and isinstance(data[0], str):
+        data = [{"text": text} for text in data]
     rows, where = open_rows(data, settings.split)
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")

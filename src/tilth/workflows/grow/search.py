@@ -247,10 +247,10 @@ class Search:
         """
         majority = next((arm for arm in self.arms if arm.name == MAJORITY), None)
         for arm in self._defaults:
-            gain = self.gain(self.reference, arm)
             behind = None if majority is None else self.gain(majority, arm)
             if behind is not None and behind.value > 0:
                 continue
+            gain = self.gain(self.reference, arm)
             if gain is not None and not self.may_be_kept(gain, arm):
                 return arm
         return self.reference
