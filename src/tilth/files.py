@@ -62,6 +62,13 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise TilthError(f"{path}: {_REMEDIES[number]}") from error
 
 
+def is_damage(error: Exception) -> bool:
+    """Tell whether an error of reading is the file's fault, not of memory or permissions."""
+    if isinstance(error, MemoryError):
+        return False
+    return not isinstance(error, OSError) or error.errno in (None, errno.EIO)
+
+
 def _errno(error: Exception) -> int | None:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno

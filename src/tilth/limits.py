@@ -127,6 +127,12 @@ WORKERS = whole(1, 100_000)  # of a cluster
 CPUS = Number(0, 1024, above=True)  # of a worker
 GPUS = Number(0, 64)
 
+
+def later_seed(seed: int, steps: int) -> int:
+    """Return the seed that is some steps after another one; 0 follows the last."""
+    return (seed + steps) % (int(SEED.high) + 1)
+
+
 # Training
 POOLING = Choice(("mean", "cls", "max"))
 EXPORT_PRECISION = Choice(("int8", "float32"))
@@ -183,7 +189,7 @@ QUERY = Choice(("all-average", "label-average", "per-sentence", "clusters"))
 CLUSTERS = whole(1, 100_000)
 CHARS = whole(1, 4000)
 WORDS = whole(1, 1000)
-SHARD_MEGABYTES = whole(1, 4096)
+SHARD_MEGABYTES = whole(1, 1024)  # Arrow's texts of one array: below 2 GiB
 OVERSAMPLE = Number(1, 1_000_000)
 CELLS = whole(1, 2**24)
 PER_CENTROID = whole(39, 256)  # FAISS's guideline

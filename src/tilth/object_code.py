@@ -198,8 +198,10 @@ def _folders(module: str) -> list[Path]:
         return [Path(chosen)]
     found = find_spec(module)
     assert found is not None
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return [Path(str(found.origin)).parent / "__pycache__", home / "tilth"]
+    beside = Path(str(found.origin)).parent / "__pycache__"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    # Without a home no shared folder serves: others could put code there.
+    return [beside, cache / "tilth"] if cache.is_absolute() else [beside]
 
 
 def _kept(module: str, name: str) -> bytes | None:

@@ -8,9 +8,11 @@ say that others are there last. For a path that is no copy (`tilth.urls`), nothi
 from __future__ import annotations
 
 import errno
+import glob
 import logging
 import os
 import re
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -263,7 +265,7 @@ def _fetch(wanted: Versions) -> None:
         some = paths[start : start + _TOGETHER]
         urls = [str(url_of(path)) for path in some]
         stores = [store_of(url) for url in urls]
-        parts = [path.with_name(f".tmp-{os.getpid()}-{path.name}") for path in some]
+        parts = [path.with_name(f".tmp-{secrets.token_hex(4)}-{path.name}") for path in some]
         for path in some:
             path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -343,8 +345,14 @@ def _delete(paths: Sequence[Path]) -> None:
     for is_last in (False, True):
         urls = [str(url_of(path)) for path in paths if (path.name == "run.json") == is_last]
         if urls:
-            places = [store_of(url)[1] for url in urls]
-            with store_errors(urls[0]), suppress(FileNotFoundError):
-                with_retries(urls[0], partial(store_of(urls[0])[0].rm, places))
+            store = store_of(urls[0])[0]
+            places = [glob.escape(store_of(url)[1]) for url in urls]  # `rm` takes patterns
+            with store_errors(urls[0]):
+                try:
+                    with_retries(urls[0], partial(store.rm, places))
+                except FileNotFoundError:  # some stores stop at the first that is gone
+                    for place in places:
+                        with suppress(FileNotFoundError):
+                            with_retries(urls[0], partial(store.rm, place))
     for path in paths:
         _mark_of(path).unlink(missing_ok=True)

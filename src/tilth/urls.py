@@ -1,13 +1,15 @@
 """Map URLs of stores, such as `s3://bucket/run`, to the local folders that hold their copies.
 
 The copy of `s3://bucket/run` lies in `urls/s3/bucket/run` of the cache folder, `TILTH_CACHE` or
-`~/.cache/tilth`. The path says where a file belongs, so no other record is kept.
+`$XDG_CACHE_HOME/tilth` or `~/.cache/tilth`. The path says where a file belongs, so no other record
+is kept.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 from pathlib import Path
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)", re.DOTALL)
@@ -22,7 +24,12 @@ def split_url(place: str | Path) -> tuple[str, str] | None:
 
 def cache_folder() -> Path:
     """Return the folder of the copies and of what is known of them."""
-    return Path(os.environ.get("TILTH_CACHE") or "~/.cache/tilth").expanduser().absolute()
+    if chosen := os.environ.get("TILTH_CACHE"):
+        return Path(os.path.expanduser(chosen)).absolute()
+    home = os.path.expanduser("~")
+    if home == "~":  # of a user without a home, such as one of a container
+        return Path(tempfile.gettempdir(), f"tilth-{os.getuid()}").absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path(home, ".cache"), "tilth").absolute()
 
 
 def copies_folder() -> Path:

@@ -160,6 +160,16 @@ def test_least_similarity(bank: Bank) -> None:
     assert none.table(0).num_rows == 0
 
 
+def test_what_a_search_returns_is_taken_by_the_next(bank: Bank) -> None:
+    hits = bank.search(iter(["the old man"]), k=3, own=False)
+    least = hits.similarity[0, 2]
+    assert isinstance(least, np.float32)
+    again = bank.search(["the old man"], k=30, own=False, min_similarity=least)
+    assert again.ids[0, :3].tolist() == hits.ids[0].tolist()
+    with pytest.raises(InputError, match=r"without 't': 'half .* holds half a character"):
+        bank.search(["the old man"], without={"t": ["half \ud83d of"]})
+
+
 def test_sources_by_name_pattern_and_folder(bank: Bank) -> None:
     one, two, three = bank.manifest.sources
     raw = str(Path(one).parent)
@@ -178,6 +188,8 @@ def test_sources_by_name_pattern_and_folder(bank: Bank) -> None:
             np.testing.assert_allclose(
                 hits.similarity, -np.sort(-own, axis=1)[:, :30], atol=off(bank)
             )
+    with pytest.raises(InputError, match="no source"):  # `*` is the only pattern
+        bank.search(QUERY, k=3, sources=["*[ot]ne.txt"])
     few = bank.search(QUERY, k=len(bank), sources=[three])
     assert few.counts[0] == (origin == three).sum()
     for nothing in ([], one):

@@ -357,6 +357,23 @@ def test_a_bad_source_may_be_left_out(
     assert not (tmp_path / "more" / "adding").exists()  # it had no part
 
 
+def test_a_job_stopped_before_its_first_part_is_no_overwritten_one(
+    tmp_path: Path, parts: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b, c = three(tmp_path)
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"\xff\xfe broken\n")
+    for act, sources in ((make, [a, b]), (add, [c])):
+        with stopped("_make_part", 0), pytest.raises(KeyboardInterrupt, match="no part"):
+            act(tmp_path / "bank", sources)
+        with pytest.raises(InputError, match=r"bad\.txt"):
+            act(tmp_path / "bank", [*sources, bad])
+        assert list((tmp_path / "bank" / "adding" / "parts").iterdir())
+        assert not list(tmp_path.rglob(".tilth-old"))
+        act(tmp_path / "bank", sources, **({"overwrite": True} if act is add else {}))
+    assert not caplog.messages
+
+
 def test_building_again_leaves_an_unfinished_adding(tmp_path: Path, parts: None) -> None:
     a, b, c = three(tmp_path)
     make(tmp_path / "bank", [a])

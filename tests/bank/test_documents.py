@@ -9,7 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tilth.bank.ingest.documents import Block, RawSource, find_sources, read_blocks
+from tilth.bank.ingest.documents import (
+    Block,
+    RawSource,
+    find_sources,
+    read_blocks,
+    read_sources,
+)
 from tilth.errors import InputError
 
 
@@ -113,7 +119,24 @@ def test_a_missing_file_and_a_wrong_column(tmp_path: Path) -> None:
     for name, data in (("a.txt", ""), ("a.txt", "\n \n\t\n"), ("a.jsonl", '{"text": " "}\n')):
         (tmp_path / name).write_text(data)
         with pytest.raises(InputError, match=f"{name}: holds no text"):
-            blocks(tmp_path / name)
+            list(read_sources([one(tmp_path / name)]))
+
+
+def test_files_without_text_and_links_to_others_are_told_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, data in (("a.txt", "One.\n"), ("b.txt", " \n\n"), ("c.csv", "text\n")):
+        (tmp_path / name).write_text(data)
+    (tmp_path / "d.txt").symlink_to(tmp_path / "a.txt")
+    sources = find_sources(tmp_path)
+    assert [Path(source.name).name for source in sources] == ["a.txt", "b.txt", "c.csv"]
+    found = [block.data for _, block in read_sources(sources)]
+    assert found == [b"One.\n", b" \n\n"]
+    said = [line.removeprefix(f"{tmp_path}/") for line in caplog.messages]
+    assert said == [
+        f"d.txt: leads to {tmp_path}/a.txt: left out", "b.txt: holds no text",
+        "c.csv: holds no text",
+    ]  # fmt: skip
 
 
 def test_the_split_that_is_asked_for_is_read(

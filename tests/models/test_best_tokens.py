@@ -29,6 +29,15 @@ def test_totals_and_largest_logits_are_torchs(
         assert torch.equal(tokens[finite], order[:, :count][finite])
 
 
+def test_of_many_ties_at_the_end_the_first_are_taken() -> None:
+    logits = torch.full((1, 5000), -torch.inf)
+    logits[0, 4000:4010] = torch.arange(10.0)
+    logits[0, 100:3900] = 3.0
+    values, tokens = largest_logits(logits, torch.zeros(1, dtype=torch.int64), 20)
+    assert values[0].tolist() == [9, 8, 7, 6, 5, 4, *[3] * 14]
+    assert tokens[0].tolist() == [*range(4009, 4003, -1), *range(100, 114)]
+
+
 def test_what_is_no_number_shows_in_the_total_and_never_among_the_largest() -> None:
     logits = torch.arange(90.0).reshape(3, 30)
     logits[0, 29] = logits[1] = torch.nan

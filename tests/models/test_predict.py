@@ -219,6 +219,17 @@ def test_a_piece_may_begin_with_the_space_before_its_word() -> None:
     assert window.word_starts.tolist() == [0, 1, 2]
 
 
+def test_special_tokens_stand_around_texts_of_a_script_without_latin_letters() -> None:
+    vocabulary = {"<s>": 0, "</s>": 1, "ж": 2, "щ": 3}
+    backend = Tokenizer(models.BPE(vocabulary, []))
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    (window,) = encode_words(tokenizer, [["ж", "щ"]], 32)
+    assert window.token_ids.tolist() == [0, 2, 3, 1]
+
+
 def test_a_word_without_pieces_is_unknown_and_moves_no_other(base: str) -> None:
     tokenizer = word_tokenizer()
     (window,) = encode_words(tokenizer, [["a", "", "man", "", ""]], 32)

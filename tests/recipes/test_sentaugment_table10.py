@@ -114,7 +114,8 @@ def test_what_lies_in_a_set_is_counted_and_left_out(data: Path, tmp_path: Path) 
     table, _ = run(NAME, held, tmp_path / "out", drop_overlap=True)
     notes = "\n".join(table.notes)
     assert "Trained on 7" in notes
-    assert "sts12 0 (0)" in notes
+    assert "sts12 20 (20)" in notes
+    assert "were left out" in notes
     shutil.rmtree(held / "paraphrase")
     shutil.rmtree(held / "parallel")
     with pytest.raises(InputError, match="put pairs that mean the same there"):

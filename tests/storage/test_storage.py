@@ -1,6 +1,7 @@
 """Copies of what lies under a URL: what is copied, put, refused and left alone."""
 
 import json
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +12,14 @@ import pytest
 
 from tests.runs.runs import open_run, table
 from tests.tiny import write_lines
-from tilth import storage
+from tilth import object_code, storage
 from tilth.data.readers import read_rows, read_texts
 from tilth.data.settings import CurateOptions
 from tilth.data.sources import load_folder
 from tilth.data.writer import DatasetWriter
 from tilth.errors import InputError, TilthError
 from tilth.runs import Run, RunLocked, RunMismatch, lock, refuse_inside
-from tilth.storage import as_path, pull, push
+from tilth.storage import as_path, pull, push, remove
 from tilth.urls import url_of, with_urls
 from tilth.workflows.curate import curate_folder
 
@@ -101,6 +102,34 @@ def test_overwrite_removes_the_earlier_run(memory: Any) -> None:
     with open_run(URL, overwrite=True) as run:
         assert run.done() == []
         assert [n for n in objects(memory) if not n.startswith(".")] == ["run.json"]
+
+
+def test_removing_takes_what_is_named_and_no_pattern(memory: Any) -> None:
+    for name in ("run1", "run[1]", "run*"):
+        make(f"memory://bucket/{name}", 0, 1)
+    names = {"run1", "run[1]", "run*"}
+    for name in ("run[1]", "run*"):
+        remove(as_path(f"memory://bucket/{name}"))
+        names.remove(name)
+        assert {one.split("/")[2] for one in memory.find("/bucket")} == names
+
+
+def test_what_another_machine_removed_first_stops_no_removal(memory: Any) -> None:
+    make(URL, 0, 1, 2)
+    gone = sorted(one for one in memory.find("/bucket/run") if "part-" in one)[0]
+    paths = [as_path(f"memory://{one.lstrip('/')}") for one in memory.find("/bucket/run")]
+    memory.rm(gone)
+    storage._delete(paths)
+    assert not memory.find("/bucket/run")
+
+
+def test_a_user_without_a_home_has_copies_in_the_temporary_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TILTH_CACHE")
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert f"{tempfile.gettempdir()}/tilth-" in str(as_path(URL))
+    assert len(object_code._folders("tilth.models.gelu_kernels")) == 1
 
 
 def test_a_removed_run_leaves_nothing_of_it_here(memory: Any) -> None:

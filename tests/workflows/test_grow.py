@@ -183,11 +183,19 @@ def test_validation_rows_take_the_place_of_folds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folds", "first", "bounds"),
-    [(10, 5, [2, 5, 10]), (5, 5, [2, 5]), (2, 5, [1, 2]), (1, 5, [1]), (0, 5, [])],
+    ("rows", "repeats", "bounds"),
+    [(60, 2, [2, 5, 10]), (60, 1, [2, 5]), (9, 2, [2, 3, 6]), (6, 1, [1, 2])],
 )
-def test_rungs(folds: int, first: int, bounds: list[int]) -> None:
-    assert rung_bounds(folds, first) == bounds
+def test_rungs_measure_each_row_once_before_again(
+    rows: int, repeats: int, bounds: list[int]
+) -> None:
+    assert rung_bounds(folds_of(task_of(rows), 5, repeats, seed=0)) == bounds
+
+
+def test_rungs_with_validation_rows_and_without_rows() -> None:
+    task = replace(task_of(), validation=as_rows(classed(9, seed=3)))
+    assert rung_bounds(folds_of(task, 5, 4, seed=0)) == [2, 4]
+    assert rung_bounds([]) == []
 
 
 @dataclass
@@ -243,7 +251,7 @@ def search_in(
     speeds: Any = SimpleNamespace(seconds=lambda *_: 10.0)
     trainer: Any = FakeTrainer(task, chances, stop=stop)
     search = Search(
-        run, ARMS, folds, rung_bounds(len(folds), how.folds), trainer, speeds, how,
+        run, ARMS, folds, rung_bounds(folds), trainer, speeds, how,
         lambda arm: kept.append(arm.name), quiet=True,
     )  # fmt: skip
     return search, run, kept
@@ -655,6 +663,20 @@ def test_raw_text_of_another_language_or_domain_is_told(
     assert ("of another language than" in said) == bool(foreign)
 
 
+def test_the_order_of_labelled_rows_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilth.workflows.grow.task._SAMPLE", 20)
+    rows = [{"text": text, "label": str(n % 2)} for n, text in enumerate(SENTENCES[:50])]
+    bank = open_raw(
+        (str(write_lines(tmp_path / "raw.txt", SENTENCES[50:])),), tmp_path, device="cpu"
+    )
+    one, two = (
+        domain_similarity(bank, read_grow_task(GrowSources(given))) for given in (rows, rows[::-1])
+    )
+    assert one == two
+
+
 def test_labelled_texts_of_one_template_are_no_measure_of_raw_text(tmp_path: Path) -> None:
     places = SENTENCES[:20]
     rows = [
@@ -833,7 +855,7 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
 def use_tiny_models(folder: Path, base: str, patch: pytest.MonkeyPatch) -> Path:
     """Write labelled rows, raw text and descriptions; make every training a short one."""
     encoder = load_encoder(base, device="cpu")
-    patch.setattr("tilth.workflows.grow.sources.fit_encoder", lambda: encoder)
+    patch.setattr("tilth.workflows.grow.sources.load_encoder", lambda *_, **__: encoder)
     patch.setattr("tilth.workflows.grow.sources._FEWEST", 20)
     patch.setattr("tilth.workflows.grow.sources._UNLABELLED", 40)
     patch.setattr("tilth.classifiers.settings._STEPS", 4)

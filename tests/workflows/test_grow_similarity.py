@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
+from transformers import MPNetConfig, MPNetModel
 
 import tilth
-from tests.tiny import graded_pairs, read_json, salads, write_lines, write_rows
+from tests.tiny import graded_pairs, read_json, salads, word_tokenizer, write_lines, write_rows
 from tests.tiny.trained import same_weights
 from tests.workflows import grown
 from tilth.data.sources import load_folder
@@ -23,6 +25,7 @@ from tilth.metrics.correlation import spearman
 from tilth.models.encoder import load_encoder
 from tilth.runs import Run, RunMismatch
 from tilth.workflows.grow import grow as growing
+from tilth.workflows.grow import grow_encoder
 from tilth.workflows.grow.arms import Arm, Teacher
 from tilth.workflows.grow.encoder_trainer import EncoderSpeeds, EncoderTrainer, fit
 from tilth.workflows.grow.pair_sources import PairSources, cosines_of, training_rows
@@ -138,7 +141,7 @@ def search_in(
     kept: list[str] = []
     speeds: Any = SimpleNamespace(seconds=lambda *_: 10.0)
     search = SimilaritySearch(
-        run, ARMS, folds, rung_bounds(len(folds), how.folds), FakeTrainer(task, noise), speeds,
+        run, ARMS, folds, rung_bounds(folds), FakeTrainer(task, noise), speeds,
         how, lambda arm: kept.append(arm.name), quiet=True,
     )  # fmt: skip
     return search, run, kept
@@ -206,9 +209,9 @@ def test_intervals_are_paired(tmp_path: Path) -> None:
 def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
     task = task_in(tmp_path)
 
-    def names(raw: bool, static: bool = False, **settings: Any) -> list[str]:
+    def names(raw: bool, without: tuple[str, ...] = (), **settings: Any) -> list[str]:
         how = Growth(task=SIMILARITY, **settings)
-        return [arm.name for arm in encoder_arms(task, how, raw=raw, static=static)]
+        return [arm.name for arm in encoder_arms(task, how, raw=raw, without=without)]
 
     as_they_are = [AS_IT_IS.format(name) for name in ("starter-encoder", "starter-static")]
     assert names(False) == [*as_they_are, PAIRS]
@@ -217,10 +220,32 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
     assert f"{DENOISED} + {PAIRS}" in some
     assert len(some) == 6 + 6
     assert {REWRITTEN, GENERATED_PAIRS} < set(names(True, model="m"))
-    static = names(True, static=True, base="starter-static")
+    static = names(True, (SIMCSE, DENOISED), base="starter-static")
     assert static[:2] == [AS_IT_IS.format(name) for name in ("starter-static", "starter-encoder")]
     assert {DISTILLED, NEAR} < set(static)
     assert not {SIMCSE, DENOISED} & set(static)
+
+
+def test_a_base_without_a_decoder_is_not_denoised(tmp_path: Path) -> None:
+    config = MPNetConfig(
+        vocab_size=300, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=8, max_position_embeddings=40,
+    )  # fmt: skip
+    MPNetModel(config).save_pretrained(tmp_path)
+    word_tokenizer().save_pretrained(tmp_path)
+    assert grow_encoder._lacks(load_encoder(str(tmp_path))) == {DENOISED: "a decoder"}
+
+
+def test_no_training_depends_on_what_was_drawn_before(base: str) -> None:
+    texts = salads(16)
+    rows = training_rows(texts, texts)
+    vectors = []
+    for drawn in (1, 500):
+        encoder = load_encoder(base, device="cpu")
+        torch.rand(drawn)
+        fit(encoder, DENOISED, rows, base, 0)
+        vectors.append(encoder.eval().encode(texts))
+    np.testing.assert_array_equal(*vectors)
 
 
 def train_shortly(folder: Path, patch: pytest.MonkeyPatch) -> Path:

@@ -15,7 +15,13 @@ import numpy as np
 from tilth.bank.hits import Hits, best_hits
 from tilth.bank.manifest import Manifest, read_manifest
 from tilth.bank.quantization import Floats
-from tilth.bank.queries import MANY_TEXTS, AnyQueries, query_texts, query_vectors
+from tilth.bank.queries import (
+    MANY_TEXTS,
+    AnyQueries,
+    check_characters,
+    query_texts,
+    query_vectors,
+)
 from tilth.bank.search.decontaminate import Exclusion, remove_excluded
 from tilth.bank.search.exact import find_candidates, rescore
 from tilth.bank.search.ivf import INDEX, INDEX_JSON, Index, damaged_index
@@ -249,7 +255,11 @@ class Bank(Store):
         Raises:
             InputError: an argument is invalid, or a query has no vector.
         """
+        if isinstance(queries, Iterator):
+            queries = list(queries)
         vectors, names = query_vectors(queries, self.encode, self.manifest.dimension)
+        if isinstance(min_similarity, np.floating):  # such as one of `Hits.similarity`
+            min_similarity = float(min_similarity)
         _check_numbers(k, min_similarity, oversample, threads)
         k = min(k, len(self))
         selected = self.source_filter(sources)
@@ -456,6 +466,9 @@ def _named(without: Mapping[str, Sequence[str]] | None) -> Mapping[str, Sequence
         for texts in without.values()
     ):
         raise InputError('without: give names with lists of texts, such as {"test": texts}')
+    for name, texts in without.items():
+        for text in texts:
+            check_characters(f"without {name!r}: {text!r:.60}", text)
     return without
 
 

@@ -21,7 +21,7 @@ from tilth.bank.encoder import TextEncoder
 from tilth.bank.ingest.deduplicate import find_duplicates
 from tilth.bank.ingest.documents import RawSource, find_sources
 from tilth.bank.ingest.duplicate_steps import KeyFile
-from tilth.bank.ingest.parts import make_parts, make_stored_keys, part_path
+from tilth.bank.ingest.parts import has_parts, make_parts, make_stored_keys, part_path
 from tilth.bank.ingest.shards import make_shards, sample_vectors
 from tilth.bank.ingest.workers import Spread, job_workers
 from tilth.bank.manifest import (
@@ -79,6 +79,8 @@ def build_bank(
         overwrite=overwrite or _is_empty(path),
     )
     with run:
+        if not overwrite:  # only an empty build is set aside
+            run.drop_replaced()
         if (path / MANIFEST).exists():
             _check_sources(path, found)
             if _is_finished(path, read_manifest(path)):
@@ -118,8 +120,10 @@ def add_to_bank(
     asked = {"sources": [source.name for source in found]}
     asked |= {name: getattr(settings, name) for name in kept}
     pull(path / ADDING, clean=True)  # another machine may have begun one
-    overwrite = overwrite or _is_finished(path, read_manifest(path)) or not _has_parts(path)
-    with _job(path, asked, overwrite=overwrite) as job:
+    anew = overwrite or _is_finished(path, read_manifest(path)) or not has_parts(path)
+    with _job(path, asked, overwrite=anew) as job:
+        if not overwrite:
+            job.drop_replaced()
         manifest = read_manifest(path)  # another process may have added meanwhile
         pull(path)
         if job.resolve("job", lambda: manifest.jobs) == manifest.jobs:
@@ -158,19 +162,15 @@ def _job(path: Path, settings: dict[str, Any], *, overwrite: bool) -> Iterator[R
         with run:
             yield run
     except InputError:
-        if not _has_parts(path):  # refused: nothing of it stays
+        if not has_parts(path):  # refused: nothing of it stays
             remove(run.path)
         raise
 
 
 def _is_empty(path: Path) -> bool:
     """Tell whether a build in the folder was stopped before it had made anything."""
-    begun = not (path / "run.json").exists() or _has_parts(path)
+    begun = not (path / "run.json").exists() or has_parts(path)
     return not begun and not any((path / name).exists() for name in (MANIFEST, ASIDE))
-
-
-def _has_parts(path: Path) -> bool:
-    return any((path / ADDING / "parts").glob("*.parquet"))
 
 
 def _check_sources(path: Path, sources: Sequence[RawSource]) -> None:

@@ -62,11 +62,13 @@ class TextEncoder:
 
     @classmethod
     def load(
-        cls, encoder: str | SentenceTransformer | TextEncoder, *, device: str = "auto"
+        cls, encoder: str | Path | SentenceTransformer | TextEncoder, *, device: str = "auto"
     ) -> TextEncoder:
         """Load an encoder by name, or wrap a loaded one."""
         if isinstance(encoder, TextEncoder):
             return encoder
+        if isinstance(encoder, Path):
+            encoder = str(encoder)
         if not isinstance(encoder, str):
             described = getattr(encoder.model_card_data, "base_model", None)
             return cls(encoder, str(described or type(encoder).__name__))

@@ -81,10 +81,7 @@ def query_vectors(
         for name in names:
             if not isinstance(name, str) or not name.strip():
                 raise InputError(f"query {name!r:.60} is empty or no text: give sentences")
-            try:
-                name.encode()
-            except UnicodeEncodeError as error:
-                raise InputError(f"query {name!r:.60} holds half a character: mend it") from error
+            check_characters(f"query {name!r:.60}", name)
         vectors = encode(names)
     if not len(vectors):
         raise InputError("no query is given: give at least one")
@@ -108,6 +105,14 @@ def query_vectors(
             "otherwise, or leave it out"
         )
     return (vectors / lengths).astype(np.float32), names
+
+
+def check_characters(what: str, text: str) -> None:
+    """Refuse a text that is not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} holds half a character: mend it") from error
 
 
 def _are_vectors(queries: AnyQueries) -> TypeGuard[Floats]:

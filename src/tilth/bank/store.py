@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import mmap
 import operator
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -237,9 +237,11 @@ def _of_sources(patterns: Sequence[str], shard: MappedShard) -> NDArray[np.bool_
 
 def _is_of(name: str, pattern: str) -> bool:
     """Tell whether a name, also that of the file alone, `*` pattern or folder matches a source."""
-    if pattern in (name, name.rpartition("/")[2] or name) or fnmatch.fnmatchcase(name, pattern):
+    if pattern in (name, name.rpartition("/")[2] or name):
         return True
-    return name.startswith(pattern.rstrip("/") + "/")
+    if name.startswith(pattern.rstrip("/") + "/"):
+        return True
+    return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), name, re.DOTALL) is not None
 
 
 def some(names: Sequence[str], most: int = 3) -> str:

@@ -15,6 +15,7 @@ from tilth.classifiers.load import TaskSources, read_training_sets
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.errors import InputError
 from tilth.files import disk_errors
+from tilth.limits import later_seed
 from tilth.models.classifier import (
     Classifier,
     fingerprint_classifier,
@@ -115,7 +116,9 @@ def train_on_examples(
     finetuning = settings.finetuning.for_base(base)
     check_processes(device)
     check_seeds(settings.seeds, validation)
-    several = [replace(finetuning, seed=finetuning.seed + n) for n in range(settings.seeds)]
+    several = [
+        replace(finetuning, seed=later_seed(finetuning.seed, n)) for n in range(settings.seeds)
+    ]
     first = new_for(train, base, finetuning, device)
     if out is None:
         trained, curves = {}, {}

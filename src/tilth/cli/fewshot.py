@@ -9,6 +9,7 @@ from tilth.classifiers.settings import Finetuning
 from tilth.cli.app import Fields
 from tilth.cli.options import CLASSIFIER, DATA, Common, LabelledSet, Out, SearchedBank, Validation
 from tilth.cli.screen import print_json, print_table, say
+from tilth.errors import InputError
 from tilth.limits import EPOCHS, ROWS, LabelColumn
 from tilth.selftrain.settings import QUICK, FewShot, both_ways
 
@@ -67,6 +68,8 @@ def fewshot(
     systems = both_ways(chosen.student_epochs, chosen.labelled)
     settings = replace(how, base=chosen.base, systems=systems)
     if chosen.all_rows:
+        if how.draws not in (1, _QUICK.draws) or how.per_class != _QUICK.per_class:
+            raise InputError("--all-rows is one draw: leave --draws and --per-class out")
         settings = replace(settings, draws=1, per_class=None)
     sources = TaskSources(train, chosen.validation, test, text=chosen.text, label=chosen.label)
     task = read_task(sources, seed=settings.seed)

@@ -92,6 +92,8 @@ def generate(
         raise InputError(f"task {task!r} writes single texts: say how many with --count")
     if asked.inputs is None and asked.column is not None:
         raise InputError("--column goes with --inputs: leave it out, or name --inputs")
+    if asked.inputs is None and asked.split != "train":
+        raise InputError("--split goes with --inputs: leave it out, or name --inputs")
 
     if not by.any_task:
         refuse_untrained(spec, by.model, known_instructions(by.model))

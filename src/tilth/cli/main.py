@@ -43,7 +43,7 @@ COMMANDS = {
     "paraphrase": "Rewrite texts at a chosen similarity of meaning and wording, or train such a "
     "rewriter.",
     "bank": "Keep raw sentences by the million, and search them.",
-    "train": "Train encoders with generated or own data.",
+    "train": "Train encoders, classifiers, taggers and scorers.",
     "evaluate": "Measure encoders, classifiers and taggers.",
     "recipe": "Make a paper's table again, beside its figures.",
 }

@@ -242,6 +242,8 @@ def rewrite(
 
     if how.tries is not None and not how.check:
         raise InputError("--tries counts with --check only: give both, or neither")
+    if settings.round_trip and (how.polarity or how.model != "starter"):
+        raise InputError("--round-trip translates and checks nothing: no --polarity, no --model")
     settings = replace(settings, tries=(how.tries or TRIES) if how.check else 1)
 
     def load() -> Rewriter | RoundTripRewriter:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tilth.workflows.train_and_test import TrainedClassifier
 
 _TRAINING = "Training"
-_SETS = ("test", "validation", "labelled", "first")
-app = App(no_args_is_help=True, help="Train encoders with generated or own data.")
+app = App(no_args_is_help=True, help="Train encoders, classifiers, taggers and scorers.")
 
 
 @app.command("encoder")

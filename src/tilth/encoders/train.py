@@ -32,7 +32,7 @@ from tilth.models.device import choose_precision
 from tilth.models.distributed import in_every_process, processes, shares, weighted
 from tilth.models.embed import embed, unit
 from tilth.models.encoder import fingerprint_encoder, load_encoder
-from tilth.models.pretrained import reset_padding, silence_transformers
+from tilth.models.pretrained import reset_padding, silence_transformers, weights_drawn
 from tilth.models.trainer import (
     CHECKPOINTS,
     MODEL,
@@ -96,8 +96,7 @@ class EncoderTraining:
     def load_base(self, device: str) -> SentenceTransformer:
         """Load the encoder to train."""
         check_processes(device)
-        with torch.random.fork_rng(devices=[]):  # weights that the base lacks are drawn
-            torch.default_generator.manual_seed(self.settings.seed)  # on the CPU alone
+        with weights_drawn(self.settings.seed):  # those that the base lacks
             encoder = load_encoder(
                 self.base,
                 pooling=self.settings.pooling,
@@ -273,11 +272,13 @@ def make_encoder_trainer(
         greater_is_better=True,
         logging_strategy="no",  # `CheckpointCallback` decides when
     )
+    with weights_drawn(settings.seed):  # such as those of a decoder
+        loss = objective.loss(encoder)
     return _Trainer(
         model=encoder,
         args=arguments,
         train_dataset=pairs.train,
-        loss=objective.loss(encoder),
+        loss=loss,
         data_collator=SentenceTransformerDataCollator(preprocess_fn=partial(_preprocess, encoder)),
         evaluator=objective.evaluator(pairs.validation, bfloat16=bfloat16) if evaluated else None,
         callbacks=[CheckpointCallback(progress)],

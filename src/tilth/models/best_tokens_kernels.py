@@ -285,9 +285,12 @@ def largest_logits(logits, rows, some, columns, values, tokens):  # type: ignore
                 columns[found], some[found] = column, _value(kind, given, column)
                 found += 1
         if found > count:
-            bound, kept = _bound(held, found, count, count), 0
+            bound, kept, equal = _bound(held, found, count, count), 0, count
             for number in range(found):
-                if some[number] >= bound:
+                equal -= some[number] > bound
+            for number in range(found):
+                if some[number] > bound or (some[number] == bound and equal > 0):
+                    equal -= some[number] == bound
                     columns[kept], some[kept] = columns[number], some[number]
                     kept += 1
             found = kept

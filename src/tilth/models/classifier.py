@@ -26,6 +26,7 @@ from tilth.models.pretrained import (
     open_model,
     save_transformer,
     weight_bytes,
+    weights_drawn,
 )
 
 if TYPE_CHECKING:
@@ -220,8 +221,7 @@ def new_classifier(
     if max_length is not None and not 4 <= max_length <= limit:
         raise InputError(f"max_length is {max_length}: base {base!r} reads 4 to {limit} tokens")
     tokenizer.model_max_length = max_length or limit  # saved with the tokenizer
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with weights_drawn(seed):
         auto_class = _auto_class(is_tagger=kind == "tags")
         model, drawn = files.model(auto_class, tokenizer, config=config, new_head=True)
         fresh = frozenset(drawn) | _reinit_head(model)

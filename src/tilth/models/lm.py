@@ -21,6 +21,7 @@ from tilth.models.pretrained import (
     max_input_tokens,
     open_model,
     save_transformer,
+    weights_drawn,
 )
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Seq2Seq:
 
 
 def load_seq2seq(
-    name: str, *, device: str = "auto", precision: str = "auto", prefix: str = ""
+    name: str | Path, *, device: str = "auto", precision: str = "auto", prefix: str = ""
 ) -> Seq2Seq:
     """Load an encoder-decoder by name.
 
@@ -130,6 +131,7 @@ def load_seq2seq(
         InputError: there is no such model, it is no encoder-decoder in safetensors, or a package
             that its tokenizer needs is not installed.
     """
+    name = names.name_of(name)
     place = choose_device(device)
     dtype = choose_precision(precision, place)
     from transformers import AutoModelForSeq2SeqLM
@@ -166,7 +168,7 @@ class MaskedLM:
         save_transformer(self.model, self.tokenizer, folder)
 
 
-def load_masked_lm(name: str, *, seed: int = 0, device: str = "auto") -> MaskedLM:
+def load_masked_lm(name: str | Path, *, seed: int = 0, device: str = "auto") -> MaskedLM:
     """Load an encoder with the head that predicts masked tokens.
 
     A missing head is replaced, with a warning, by a new one drawn from `seed`, whose last layer is
@@ -175,9 +177,9 @@ def load_masked_lm(name: str, *, seed: int = 0, device: str = "auto") -> MaskedL
     """
     from transformers import AutoModelForMaskedLM
 
+    name = names.name_of(name)
     place = choose_device(device)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with weights_drawn(seed):
         model, tokenizer, drawn = load_pretrained(
             name, names.MASKED_LM, AutoModelForMaskedLM, device=place, new_head=True
         )

@@ -27,6 +27,14 @@ _SHIFTED = (
 _GENERATIVE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 
+@contextmanager
+def weights_drawn(seed: int) -> Iterator[None]:
+    """Draw new weights, on the CPU, from a seed; the generator's state is restored."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
     """The files of a model; `options` are passed to every loader of transformers."""

@@ -197,8 +197,10 @@ def encode_words(tokenizer: Any, tokens: Sequence[Sequence[str]], max_length: in
     counts as unknown.
     """
     backend = _backend(tokenizer)
-    bare = backend.encode("a", add_special_tokens=False).ids
-    whole = backend.encode("a").ids
+    joined = [" ".join(words) for words in tokens]
+    encodings = backend.encode_batch(joined, add_special_tokens=False)
+    known_text = next((row for row, one in enumerate(encodings) if one.ids), 0)
+    bare, whole = encodings[known_text].ids, backend.encode(joined[known_text]).ids
     before = next(n for n in range(len(whole)) if whole[n : n + len(bare)] == bare)
     begin = np.array(whole[:before], np.int64)  # special tokens before and after a text
     end = np.array(whole[before + len(bare) :], np.int64)
@@ -207,8 +209,6 @@ def encode_words(tokenizer: Any, tokens: Sequence[Sequence[str]], max_length: in
         raise InputError(f"max_length is {max_length}: give more than {max_length - room}")
     known = (tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.pad_token_id)
     unknown = next((number for number in known if number is not None), 0)
-    joined = [" ".join(words) for words in tokens]
-    encodings = backend.encode_batch(joined, add_special_tokens=False)
     windows = []
     for row, (words, encoding) in enumerate(zip(tokens, encodings, strict=True)):
         ids, word_starts = _first_tokens(words, encoding, unknown)

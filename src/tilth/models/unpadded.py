@@ -270,7 +270,7 @@ class _GatherHeads(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
-        tokens = gradients[0]
+        tokens = gradients[0].contiguous()
         padded = ctx.layout.padded_like(tokens)
         move_heads([tokens], [padded], ctx.layout.starts, to_padded=True)
         return None, padded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated
 
 from tilth import limits
@@ -85,6 +85,17 @@ class RewriteSettings:
         check_fields(self)
         if self.round_trip and self.n != 1:
             raise InputError("--round-trip writes one text for each: leave --number out")
+        asks = ("meaning", "wording", "min_meaning", "steer", "tries")
+        changed = [
+            f"--{'check' if one.name == 'tries' else one.name.replace('_', '-')}"
+            for one in fields(self)
+            if one.name in asks and getattr(self, one.name) != one.default
+        ]
+        if self.round_trip and changed:
+            raise InputError(
+                f"with --round-trip nothing is asked for or left out: leave {', '.join(changed)} "
+                "out"
+            )
         if not self.round_trip and {self.forward, self.backward} != {"starter"}:
             raise InputError(
                 f"--forward {self.forward}, --backward {self.backward}: they translate with "

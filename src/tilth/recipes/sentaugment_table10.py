@@ -44,6 +44,7 @@ def run(steps: SentAugmentSteps) -> Result:
     pivot = PIVOT if steps.scale.base in ENGLISH_ONLY else None
     files = _pair_files(steps.data)
     pairs = read_parallel(files, pivot=pivot)
+    everything = pairs
     if steps.settings.drop_overlap:
         pairs = drop_shared(pairs, read_sets(steps.data))
     for stem, file in words.items():
@@ -67,7 +68,7 @@ def run(steps: SentAugmentSteps) -> Result:
         f"figures of these years are; STSb all pairs. {board.spread()}",
         *board.missing_note(),
         f"Trained on {len(pairs.train):,} pairs of {names}; {len(pairs.validation):,} held out.",
-        overlap_note(steps, pairs, names),
+        overlap_note(steps, everything, names),
     ]
     columns = [*_HEAD[:-2], AVERAGE, MEASURED, _HEAD[-1]]
     return board.compared("SentAugment, Table 10", PUBLISHED, columns, notes)

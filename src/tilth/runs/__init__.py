@@ -11,7 +11,7 @@ from tilth.runs.out_folder import (
     refuse_inside,
     refuse_other_command,
 )
-from tilth.runs.progress import Progress
+from tilth.runs.progress import NOTHING_MADE, Progress
 from tilth.runs.run_json import (
     COMPARED,
     RESULTS,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ASIDE",
     "COMPARED",
+    "NOTHING_MADE",
     "RESULTS",
     "Progress",
     "Run",

@@ -56,7 +56,7 @@ class Cluster:
         try:
             place = found[1].strip("[]"), int(found[2])
             socket.create_connection(place, _SECONDS_TO_REACH_HEAD).close()
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, UnicodeError) as error:
             raise InputError(
                 f"--on {self.on}: no cluster answers there ({error}): check the address, and that "
                 "`ray start --head` runs on that host with its client port"

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from tilth.errors import TilthError
-from tilth.files import try_lock
+from tilth.files import disk_errors, try_lock
 from tilth.runs.out_folder import LEASES, LOCK
 from tilth.storage import pull, store_errors, store_of, with_retries
 from tilth.urls import cache_folder, url_of
@@ -155,20 +155,21 @@ def lock_folder(folder: Path) -> Iterator[Lease | None]:
 
     What lies under a URL is copied to the folder first.
     """
-    with open(folder / LOCK, "a+b") as file:
-        if not try_lock(file):
-            file.seek(0)
-            holder = file.read().decode(errors="replace").strip() or "another process"
-            raise RunLocked(f"{folder}: {holder} {_BUSY}")
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
-        file.flush()
-        with ExitStack() as stack:
-            stack.callback(file.truncate, 0)
-            lease = None
-            if url_of(folder) is not None:
-                lease = Lease(folder)
-                lease.take()
-                stack.callback(lease.release)
-                pull(folder, clean=True)
-            yield lease
+    with ExitStack() as stack:
+        with disk_errors(folder):
+            file = stack.enter_context(open(folder / LOCK, "a+b"))
+            if not try_lock(file):
+                file.seek(0)
+                holder = file.read().decode(errors="replace").strip() or "another process"
+                raise RunLocked(f"{folder}: {holder} {_BUSY}")
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+            file.flush()
+        stack.callback(file.truncate, 0)
+        lease = None
+        if url_of(folder) is not None:
+            lease = Lease(folder)
+            lease.take()
+            stack.callback(lease.release)
+            pull(folder, clean=True)
+        yield lease

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
+NOTHING_MADE = "no part was finished, the same command begins anew"  # said after Ctrl-C
 _SECONDS_BETWEEN_LINES = 30.0
 
 

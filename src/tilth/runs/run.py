@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.errors import InputError, TilthError
-from tilth.files import atomic_write, disk_errors, remove_leftovers, write_file
+from tilth.files import atomic_write, disk_errors, is_damage, remove_leftovers, write_file
 from tilth.runs.lock import Lease, lock_folder
 from tilth.runs.out_folder import (
     ASIDE,
@@ -34,7 +34,7 @@ from tilth.runs.out_folder import (
     restore,
     set_aside,
 )
-from tilth.runs.progress import Progress
+from tilth.runs.progress import NOTHING_MADE, Progress
 from tilth.runs.run_json import (
     COMPARED,
     Json,
@@ -53,6 +53,7 @@ Work: TypeAlias = Callable[[int, Progress], pa.Table]
 """Computes one part as a closed unit: the same index gives the same rows, anywhere."""
 
 _RUN = "run.json"
+_BACK = "the earlier run is back in its place"
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 _ABOUT = b"tilth"  # a key of a part's Parquet metadata
 
@@ -146,6 +147,7 @@ class Run:
             before = read_run_json(self.path / ASIDE)
             if not differences(before, self._asked):
                 restore(self.path, self._earlier_outputs())
+                log.warning("%s: %s", self.path, _BACK)
                 found = before
         self._compare(found)
         self._asked = found
@@ -207,11 +209,11 @@ class Run:
                 discard(self.path)
             elif isinstance(error, InputError) or not self._has_output():
                 restore(self.path, self._earlier_outputs())
-                log.info("%s: the earlier run is back in its place", self.path)
+                log.info("%s: %s", self.path, _BACK)
             else:
                 log.warning(
-                    "%s: the earlier run is kept in %s until this one has its first part: go on "
-                    "without --overwrite", self.path, ASIDE,
+                    "%s: the earlier run is kept in %s for now: go on without --overwrite",
+                    self.path, ASIDE,
                 )  # fmt: skip
 
     def _reread(self) -> None:
@@ -441,9 +443,7 @@ class Run:
             try:
                 yield path
             except (pa.ArrowException, OSError) as error:
-                # Memory, permissions and open files are no fault of the file.
-                is_damage = not isinstance(error, OSError) or error.errno in (None, errno.EIO)
-                if isinstance(error, MemoryError) or not is_damage:
+                if not is_damage(error):
                     raise
                 aside = path.rename(path.with_suffix(".damaged"))
                 publish(aside)
@@ -486,4 +486,4 @@ def complete(
     except KeyboardInterrupt:
         if run.done():
             raise
-        raise KeyboardInterrupt("no part was finished, the same command begins anew") from None
+        raise KeyboardInterrupt(NOTHING_MADE) from None

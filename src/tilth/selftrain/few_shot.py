@@ -18,6 +18,7 @@ from tilth.classifiers.load import TaskData
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.normalize import normalize_texts
 from tilth.errors import InputError
+from tilth.limits import later_seed
 from tilth.metrics.scores import positive
 from tilth.metrics.significance import EQUAL, mean_interval
 from tilth.models.classifier import Classifier, fingerprint_classifier, new_classifier
@@ -293,7 +294,7 @@ class _Study:
         """Train; return the best weights and the curve. Trainings that may teach are kept."""
         assert job.seed is not None  # a training has one
         settings, training = self.settings, self.settings.training
-        training = replace(training, seed=training.seed + job.seed)
+        training = replace(training, seed=later_seed(training.seed, job.seed))
         systems = settings.systems
         if job.system != FINE_TUNED and (epochs := systems[job.system].epochs) is not None:
             training = replace(training, epochs=epochs)

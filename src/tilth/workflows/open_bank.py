@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -186,10 +187,9 @@ def _beginnings(sources: Sequence[str], settings: BankSettings) -> list[str]:
     step = -(-len(found) // _FITTED_SOURCES)
     texts: dict[str, None] = {}
     for source in found[::step]:
-        block = next(iter(read_blocks(source, block_bytes=_FITTED_BYTES)))
-        texts.update(
-            dict.fromkeys(sentences_of_documents(block, settings.rules).table["text"].to_pylist())
-        )
+        for block in islice(read_blocks(source, block_bytes=_FITTED_BYTES), 1):
+            sentences = sentences_of_documents(block, settings.rules).table["text"]
+            texts.update(dict.fromkeys(sentences.to_pylist()))
     return list(texts)
 
 

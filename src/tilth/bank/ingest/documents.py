@@ -103,6 +103,7 @@ def find_sources(
         if isinstance(located, DatasetFolder):
             located = [located.path]
         elif isinstance(located, list):
+            located = _distinct(located)
             sizes = [file.stat().st_size for file in located]
             if any(sizes) and not all(sizes):
                 empty = [str(file) for file, size in zip(located, sizes, strict=True) if not size]
@@ -142,12 +143,39 @@ def read_blocks(source: RawSource, *, block_bytes: int = BLOCK_BYTES) -> Iterato
         source.path is not None and source.path.is_file() and ending_of(source.path) == ".txt"
     )
     blocks = _blocks_of_lines if is_lines else _blocks_of_texts
-    some = False
     for number, block in enumerate(blocks(source, block_bytes)):
-        some = some or _holds_text(block.data)
         yield replace(block, number=number)
-    if not some:
-        raise InputError(f"{source.name}: holds no text: give at least one")
+
+
+def read_sources(
+    sources: Sequence[RawSource], *, block_bytes: int = BLOCK_BYTES
+) -> Iterator[tuple[RawSource, Block]]:
+    """Read sources in blocks, each with its source; warn of one without text.
+
+    Raises:
+        InputError: none of them holds text.
+    """
+    without = []
+    for source in sources:
+        is_blank = True
+        for block in read_blocks(source, block_bytes=block_bytes):
+            is_blank = is_blank and not holds_text(block)
+            yield source, block
+        if is_blank:
+            without.append(source.name)
+            if len(sources) > 1:
+                log.warning("%s: holds no text", source.name)
+    if len(without) == len(sources):
+        raise InputError(f"{without[0]}: holds no text: give at least one")
+
+
+def _distinct(files: Sequence[Path]) -> list[Path]:
+    """Return the files of a folder without those that lead to an earlier one."""
+    found: dict[Path, Path] = {}
+    for file in files:
+        if (first := found.setdefault(file.resolve(), file)) is not file:
+            log.warning("%s: leads to %s: left out", file, first)
+    return list(found.values())
 
 
 def _fingerprint(path: Path, column: str | None, split: str) -> str:
@@ -180,10 +208,11 @@ def _readable(file: Path) -> Iterator[None]:
         raise InputError(f"{file}: {error.strerror or error}: give a readable file") from error
 
 
-def _holds_text(data: bytes | list[str]) -> bool:
-    if isinstance(data, bytes):
-        return bool(data) and not data.isspace()
-    return any(text and not text.isspace() for text in data)
+def holds_text(block: Block) -> bool:
+    """Return whether a block holds more than white space."""
+    if isinstance(block.data, bytes):
+        return bool(block.data) and not block.data.isspace()
+    return any(text and not text.isspace() for text in block.data)
 
 
 def _blocks_of_lines(source: RawSource, block_bytes: int) -> Iterator[Block]:

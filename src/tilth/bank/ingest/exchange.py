@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.errors import TilthError
-from tilth.files import atomic_write
+from tilth.files import atomic_write, is_damage
 from tilth.storage import fetch, remove
 
 _ABOUT = b"about"
@@ -23,9 +22,7 @@ def removing_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        # Memory, permissions and open files are no fault of the file.
-        is_damage = not isinstance(error, OSError) or error.errno in (None, errno.EIO)
-        if isinstance(error, MemoryError) or not is_damage:
+        if not is_damage(error):
             raise
         remove(path)
         raise TilthError(

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tilth.bank.ingest.cleaning import clean_lines, filter_sentences
-from tilth.bank.ingest.documents import BLOCK_BYTES, Block, RawSource, read_blocks
+from tilth.bank.ingest.documents import BLOCK_BYTES, Block, RawSource, read_sources
 from tilth.bank.ingest.duplicate_steps import KeyFile
 from tilth.bank.ingest.workers import Spread
 from tilth.bank.manifest import ADDING, SHARDS, Manifest
@@ -26,7 +26,7 @@ from tilth.data.near_duplicates import NEAR, near_keys
 from tilth.data.normalize import normalize_texts
 from tilth.data.segment import split_paragraphs
 from tilth.files import atomic_write, disk_errors
-from tilth.runs import Progress
+from tilth.runs import NOTHING_MADE, Progress
 from tilth.storage import fetch
 
 _GZ_RATIO = 3
@@ -62,6 +62,22 @@ def make_parts(
     bank: Path, sources: Sequence[RawSource], settings: BankSettings, spread: Spread
 ) -> list[Part]:
     """Segment and clean all sources; parts that exist are skipped."""
+    try:
+        return _make_parts(bank, sources, settings, spread)
+    except KeyboardInterrupt:
+        if has_parts(bank):
+            raise
+        raise KeyboardInterrupt(NOTHING_MADE) from None
+
+
+def has_parts(bank: Path) -> bool:
+    """Tell whether a job in a bank has made a part."""
+    return any((bank / ADDING / "parts").glob("*.parquet"))
+
+
+def _make_parts(
+    bank: Path, sources: Sequence[RawSource], settings: BankSettings, spread: Spread
+) -> list[Part]:
     total = sum(_size(source) for source in sources) >> 20
     parts: dict[int, Part] = {}
     with Progress(total, quiet=settings.quiet, what="MB read") as progress:
@@ -91,18 +107,15 @@ def _groups(sources: Sequence[RawSource], part_bytes: int) -> Iterator[tuple[str
     """
     blocks: list[Block] = []
     digest, size = blake2b(digest_size=16), 0
-    for source in sources:
-        if size >= part_bytes // _SHARED:
+    for source, block in read_sources(sources, block_bytes=min(part_bytes, BLOCK_BYTES)):
+        is_own = block.number == 0 and size >= part_bytes // _SHARED
+        if blocks and (is_own or size + _block_bytes(block) > part_bytes):
             yield digest.hexdigest(), blocks
             blocks, digest, size = [], blake2b(digest_size=16), 0
-        for block in read_blocks(source, block_bytes=min(part_bytes, BLOCK_BYTES)):
-            if blocks and size + _block_bytes(block) > part_bytes:
-                yield digest.hexdigest(), blocks
-                blocks, digest, size = [], blake2b(digest_size=16), 0
-            blocks.append(block)
-            read = f"{source.name}/{source.fingerprint}/{source.column}/{source.split}/{part_bytes}"
-            digest.update(f"{read}/{block.number}/".encode())
-            size += _block_bytes(block)
+        blocks.append(block)
+        read = f"{source.name}/{source.fingerprint}/{source.column}/{source.split}/{part_bytes}"
+        digest.update(f"{read}/{block.number}/".encode())
+        size += _block_bytes(block)
     if blocks:
         yield digest.hexdigest(), blocks
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -49,14 +48,9 @@ class ClusterScan:
         """Return the scan."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         """End the workers."""
-        self._workers.__exit__(kind, error, trace)
+        self._workers.__exit__(*error)
 
     def nearest(
         self, queries: Floats, best: int, *, threads: int | None, selected: Selected | None

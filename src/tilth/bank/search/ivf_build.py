@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -79,6 +80,8 @@ def build_index(
     folder = store.path / INDEX
     with disk_errors(folder):
         folder.mkdir(exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
     with lock_folder(folder):
         remove_leftovers(folder)
         with faiss_threads(threads or core_count()):
@@ -127,7 +130,7 @@ def _plan(store: Store, settings: IndexSettings) -> _Plan:
         raise InputError(
             f"centroids is {centroids:,}: give 1 to {many:,}, as many as {store.path} has sentences"
         )
-    if many < _LEAST * centroids:
+    if centroids > 1 and many < _LEAST * centroids:
         log.warning(
             "%s: %s sentences train %s centroids badly: give %s or fewer",
             store.path, f"{many:,}", f"{centroids:,}", f"{max(1, many // _LEAST):,}",

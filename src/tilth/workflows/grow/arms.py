@@ -22,6 +22,7 @@ from tilth.classifiers.logistic import Head, begin_head
 from tilth.classifiers.settings import Finetuning
 from tilth.encoders.label_contrast import train_label_contrast
 from tilth.encoders.setfit import train_setfit
+from tilth.limits import later_seed
 from tilth.models.classifier import Classifier, new_classifier
 from tilth.models.encoder import load_encoder
 from tilth.models.pretrained import silence_transformers
@@ -333,7 +334,8 @@ class Trainer:
             encoder.forget()
 
     def _finetuning(self, fold: Fold) -> Finetuning:
-        return Finetuning(seed=self.settings.seed + fold.number + 1).for_base(self.bases.tuned)
+        seed = later_seed(self.settings.seed, fold.number + 1)
+        return Finetuning(seed=seed).for_base(self.bases.tuned)
 
     def _tuned(self, rows: LabeledExamples, fold: Fold) -> Classifier:
         settings = self._finetuning(fold)

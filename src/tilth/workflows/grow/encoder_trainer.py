@@ -16,6 +16,7 @@ from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, TrainingPairs
 from tilth.encoders.settings import SimcseTraining, Training
 from tilth.encoders.simcse import simcse_objective
 from tilth.encoders.train import EncoderTraining, Objective
+from tilth.limits import later_seed
 from tilth.models.encoder import load_encoder
 from tilth.workflows.grow.arms import Arm, Teacher
 from tilth.workflows.grow.pair_sources import PairSources, cosines_of, training_rows
@@ -63,12 +64,12 @@ class EncoderTrainer:
         """Train an arm on a fold, unless it was for another one; return the cosines, (pairs, 1)."""
         seed = self.sources.settings.seed
         if PAIRS in arm.sources or self.task.validation is not None:
-            encoder, _ = self.train(arm, fold, seed=seed + fold.number + 1)
+            encoder, _ = self.train(arm, fold, seed=later_seed(seed, fold.number + 1))
             return cosines_of(encoder, fold.rows.texts)[:, None]
         # Its encoder is that of all folds of the repeat: all labelled pairs are measured at once.
         key = (arm.name, fold.repeat)
         if key not in self._cosines:
-            encoder, _ = self.train(arm, fold, seed=seed + fold.repeat)
+            encoder, _ = self.train(arm, fold, seed=later_seed(seed, fold.repeat))
             self._cosines[key] = cosines_of(encoder, self.task.rows.texts)
         return self._cosines[key][fold.held, None]
 

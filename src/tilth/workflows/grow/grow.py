@@ -26,6 +26,7 @@ from tilth.models.classifier import (
     new_classifier,
 )
 from tilth.models.encoder import load_encoder
+from tilth.models.names import name_of
 from tilth.runs import Progress
 from tilth.storage import as_path
 from tilth.workflows import baselines
@@ -124,7 +125,8 @@ def grow(
     several = [raw] if isinstance(raw, str | Path) else raw
     described = None if labels is None else str(labels)
     sources = GrowSources(train, tuple(map(str, several)), described, validation, test, text, label)
-    how = settings_of(Growth, settings)
+    named = {name: name_of(settings[name]) for name in ("base", "model") if settings.get(name)}
+    how = settings_of(Growth, {**settings, **named})
     grow_to_run(sources, out, how, device=device, overwrite=overwrite, quiet=quiet)
     if how.task == SIMILARITY:
         return load_encoder(str(out), device=device)
@@ -166,7 +168,7 @@ def plan(sources: GrowSources, settings: Growth, *, device: str = "auto") -> Pla
         task, given = _read(sources, settings, out, device)
         check_raw(sources.raw)
         makes = Sources(task, None, settings, out, device)
-        return make_plan(task, makes, given.arms, given.bounds, given.encoder)
+        return make_plan(task, makes, given.arms, given.folds, given.encoder)
 
 
 def _read(sources: GrowSources, settings: Growth, out: Path, device: str) -> tuple[GrowTask, Given]:
@@ -210,7 +212,7 @@ class _GrowingClassifier(Growing):
         return Sources(self.task, self.bank, self.settings, self.run.path, self.device)
 
     def _make_plan(self) -> Plan:
-        return make_plan(self.task, self.sources, self.arms, self.given.bounds, self.given.encoder)
+        return make_plan(self.task, self.sources, self.arms, self.folds, self.given.encoder)
 
     @cached_property
     def trainer(self) -> Trainer:  # type: ignore[override]

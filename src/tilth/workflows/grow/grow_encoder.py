@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from tilth.encoders.bi_encoder import cosine_objective
 from tilth.encoders.settings import Training
@@ -37,12 +39,15 @@ from tilth.workflows.grow.pair_sources import (
     training_rows,
 )
 from tilth.workflows.grow.plan import TEXT, Plan, rungs_of
+from tilth.workflows.grow.search import rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
 from tilth.workflows.grow.similarity import (
+    DENOISED,
     GENERATED_PAIRS,
     NEAR,
     PAIRS,
     REWRITTEN,
+    SIMCSE,
     STAGES,
     STARTER,
     SimilaritySearch,
@@ -70,16 +75,22 @@ def read_encoder_growth(
     task = read_similarity(sources)
     base = settings.base or STARTER
     encoder = EncoderTraining("grow", base, Training(), cosine_objective()).load_base(device)
-    is_static = isinstance(encoder[0], StaticEmbedding)
-    if is_static and sources.raw:
-        log.warning(
-            "base %s is a static encoder: SimCSE needs dropout, denoising a decoder, so neither is "
-            "tried", base,
-        )  # fmt: skip
-    arms = encoder_arms(task, settings, raw=bool(sources.raw), static=is_static)
+    lacks = _lacks(encoder)
+    if lacks and sources.raw:
+        why = ", ".join(f"{source} needs {what}" for source, what in lacks.items())
+        log.warning("base %s cannot be trained in all ways: %s", base, why)
+    arms = encoder_arms(task, settings, raw=bool(sources.raw), without=lacks)
     folds = pair_folds(task, settings.folds, settings.repeats, settings.seed)
     hashes = {"base": fingerprint_encoder(encoder)}
     return task, Given(sources, settings, arms, folds, hashes, device)
+
+
+def _lacks(encoder: SentenceTransformer) -> dict[str, str]:
+    """Return the sources of raw text that an encoder cannot learn from, with what it lacks."""
+    if isinstance(encoder[0], StaticEmbedding):
+        return {SIMCSE: "dropout", DENOISED: "a decoder"}
+    config = getattr(getattr(encoder[0], "auto_model", None), "config", None)
+    return {} if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else {DENOISED: "a decoder"}
 
 
 class GrowingEncoder(Growing):
@@ -111,7 +122,7 @@ class GrowingEncoder(Growing):
             self._try_to_make(source, partial(self.sources.rows, source, count))
 
     def _make_plan(self) -> Plan:
-        return make_encoder_plan(self.task, self.sources, self.arms, self.given.bounds)
+        return make_encoder_plan(self.task, self.sources, self.arms, rung_bounds(self.folds))
 
     @cached_property
     def trainer(self) -> EncoderTrainer:  # type: ignore[override]
@@ -159,7 +170,7 @@ def plan_encoder(sources: GrowSources, settings: Growth, out: Path, device: str)
     """Return what growing an encoder will try; `out` is a folder for a while."""
     task, given = read_encoder_growth(sources, settings, out, device)
     makes = PairSources(task, open_raw(sources.raw, out, device=device), settings, out, device)
-    return make_encoder_plan(task, makes, given.arms, given.bounds)
+    return make_encoder_plan(task, makes, given.arms, rung_bounds(given.folds))
 
 
 def make_encoder_plan(

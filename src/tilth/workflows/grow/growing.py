@@ -22,7 +22,7 @@ from tilth.runs import RESULTS, Run, read_results
 from tilth.workflows.grow.arms import PLAIN, Arm
 from tilth.workflows.grow.outputs import DATASET, TO_LABEL, card_shares
 from tilth.workflows.grow.plan import Plan, too_short
-from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, Trains, rung_bounds
+from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, Trains
 from tilth.workflows.grow.sources import LABELLED, PARAPHRASES, TEXTS
 from tilth.workflows.grow.task import BANK, Fold, is_bank, open_raw, whole_fold
 
@@ -72,11 +72,6 @@ class Given:
     hashes: Mapping[str, str]
     device: str
     encoder: str | None = None
-
-    @property
-    def bounds(self) -> list[int]:
-        """The number of folds after each rung, where the budget is long enough."""
-        return rung_bounds(len(self.folds), self.settings.folds)
 
 
 class Growing(ABC):

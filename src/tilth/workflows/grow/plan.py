@@ -19,12 +19,13 @@ from tilth.report.systems import SETFIT
 from tilth.runs.progress import duration_words
 from tilth.workflows import baselines
 from tilth.workflows.grow.arms import Arm, Bases
+from tilth.workflows.grow.search import first_pass, rung_bounds
 from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, REWRITES, Sources, fastest
 from tilth.workflows.grow.speeds import Speeds
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.settings import Growth
-    from tilth.workflows.grow.task import GrowTask
+    from tilth.workflows.grow.task import Fold, GrowTask
 
 QUICK = "starter-small"
 _ROWS, _BATCH, _EPOCHS = 48, 16, 3  # of the measured trainings
@@ -65,7 +66,7 @@ class Plan:
 
 
 def make_plan(
-    task: GrowTask, sources: Sources, arms: Sequence[Arm], bounds: Sequence[int],
+    task: GrowTask, sources: Sources, arms: Sequence[Arm], folds: Sequence[Fold],
     encoder: str | None,
 ) -> Plan:  # fmt: skip
     """Measure the speed of each base that may be taken, and plan a search with one of them.
@@ -74,10 +75,10 @@ def make_plan(
     a single fold comes before it.
 
     Args:
-        bounds: number of folds after each rung.
+        folds: of the cross-validation.
         encoder: of the ways that put a regression on embeddings; None: the base is none.
     """
-    settings = sources.settings
+    settings, bounds = sources.settings, rung_bounds(folds)
     usual = settings.base or baselines.STARTER
     speed = measure_speed(usual, task, sources.device)
     known = {usual: speed}
@@ -112,13 +113,13 @@ def make_plan(
     if settings.base is not None:
         return plan(usual, "as asked")
     slow = plan(usual, "the budget is long enough for it")
-    once = sum(bound <= settings.folds for bound in slow.bounds)  # rungs of the first pass
-    first_pass = sum(rung[-1] for rung in slow.rungs[:once]) + slow.least
-    if first_pass <= settings.seconds:
+    once = sum(bound <= first_pass(folds) for bound in slow.bounds)  # rungs of the first pass
+    seconds = sum(rung[-1] for rung in slow.rungs[:once]) + slow.least
+    if seconds <= settings.seconds:
         return slow
     return plan(
         QUICK,
-        f"the budget is too short for {usual}, which takes about {duration_words(first_pass)}",
+        f"the budget is too short for {usual}, which takes about {duration_words(seconds)}",
     )
 
 

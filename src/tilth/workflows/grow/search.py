@@ -507,12 +507,17 @@ class Search:
         return list(dict.fromkeys(kept))
 
 
-def rung_bounds(folds: int, first_pass: int) -> list[int]:
+def rung_bounds(folds: Sequence[Fold]) -> list[int]:
     """Return the number of folds after each rung: a few, each row once, all."""
     if not folds:
         return []
-    few = _FIRST if folds > _FIRST + 1 else 1
-    return sorted({few, min(first_pass, folds), folds})
+    few = _FIRST if len(folds) > _FIRST + 1 else 1
+    return sorted({few, max(few, first_pass(folds)), len(folds)})
+
+
+def first_pass(folds: Sequence[Fold]) -> int:
+    """Return the number of folds that measure each row once."""
+    return sum(fold.repeat == 0 for fold in folds)
 
 
 def _over_rows(scores: NDArray[np.float64], least: float) -> Interval:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -126,22 +126,24 @@ def grades_of(rows: LabeledExamples) -> NDArray[np.float64]:
     return np.asarray(rows.targets, np.float64)[:, 0]
 
 
-def encoder_arms(task: SimilarityTask, settings: Growth, *, raw: bool, static: bool) -> list[Arm]:
+def encoder_arms(
+    task: SimilarityTask, settings: Growth, *, raw: bool, without: Collection[str]
+) -> list[Arm]:
     """Return all ways to an encoder: those as they are, one source each, mixtures of two.
 
     Args:
-        static: whether the base has neither dropout nor a decoder: SimCSE and denoising need them.
+        without: sources that the base cannot learn from.
     """
     base = settings.base or STARTER
     is_starter = ENCODER.starters.get(base) == ENCODER.starters[STARTER]
     others = [name for name in (STATIC, STARTER)
               if ENCODER.starters.get(base) != ENCODER.starters[name]]  # fmt: skip
     there = {
-        SIMCSE: raw and not static, DENOISED: raw and not static, NEAR: raw,
+        SIMCSE: raw, DENOISED: raw, NEAR: raw,
         REWRITTEN: raw and settings.paraphrase, DISTILLED: raw and not is_starter,
         GENERATED_PAIRS: raw and settings.model is not None, PAIRS: len(task.rows) > 0,
     }  # fmt: skip
-    sources = [name for name in STAGES if there[name]]
+    sources = [name for name in STAGES if there[name] and name not in without]
     found = [Arm(AS_IT_IS.format(name)) for name in (base, *others)]
     found += [Arm(name, (name,)) for name in sources]
     return found + [Arm(" + ".join(some), some) for some in combinations(sources, 2)]

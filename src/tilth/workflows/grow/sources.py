@@ -17,7 +17,7 @@ from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.logistic import adapt_logits, probabilities
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError
-from tilth.generation.label_fit import FIT, fit_encoder, similarity_to_descriptions, warn_of_likes
+from tilth.generation.label_fit import ENCODER, FIT, similarity_to_descriptions, warn_of_likes
 from tilth.models.encoder import load_encoder, saved_pooling
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import PseudoLabels, select
@@ -163,10 +163,8 @@ class Sources(RowSources):
     def _encoder(self) -> SentenceTransformer:
         """What compares texts with descriptions: the base, if it is saved as a sentence encoder."""
         base = self.settings.base
-        if base is None or saved_pooling(base) is None:
-            encoder = fit_encoder()
-        else:
-            encoder = load_encoder(base, device=self.device)
+        is_named = base is not None and saved_pooling(base) is not None
+        encoder = load_encoder(str(base) if is_named else ENCODER, device=self.device)
         warn_of_likes(encoder, dict(zip(self.task.labels, self.task.descriptions, strict=True)))
         return encoder
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.bank.ingest.cleaning import LANGUAGE
-from tilth.bank.ingest.documents import find_sources, read_blocks
+from tilth.bank.ingest.documents import find_sources, holds_text, read_blocks
 from tilth.bank.manifest import MANIFEST
 from tilth.bank.settings import BankSettings
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
@@ -313,8 +313,13 @@ def is_bank(raw: Sequence[str]) -> bool:
 
 def check_raw(raw: Sequence[str]) -> None:
     """Refuse raw text that cannot be read, by the beginning of each file."""
-    for source in [] if is_bank(raw) or not raw else find_sources(raw):
-        list(islice(read_blocks(source), 2))  # after white space alone, the second one fails
+    if is_bank(raw) or not raw:
+        return
+    if banks := [name for name in raw if is_bank([name])]:
+        raise InputError(f"{banks[0]}: a bank is raw text alone: name one bank, or files")
+    beginnings = (islice(read_blocks(source), 2) for source in find_sources(raw))
+    if not sum(holds_text(block) for blocks in beginnings for block in blocks):
+        raise InputError(f"{raw[0]}: holds no text: give at least one")
 
 
 def open_raw(raw: Sequence[str], out: Path, *, device: str) -> Bank | None:
@@ -341,7 +346,9 @@ def domain_similarity(bank: Bank, task: GrowTask) -> dict[str, float | bool]:
     if not len(task.rows):
         lines = [line for text in task.descriptions for line in text.split("\n")]
         return about | {"raw": _nearest(bank, lines, task.held_out)}
-    texts = [text for (text,) in task.rows.texts[:_SAMPLE]]
+    texts = [text for (text,) in task.rows.texts]
+    keys = random_keys(0, "domain", text_hashes(pa.array(texts, pa.large_string())))
+    texts = [texts[place] for place in np.argsort(keys, kind="stable")[:_SAMPLE]]
     vectors = bank.encode(texts)  # (texts, width)
     cosines = vectors @ vectors.T
     np.fill_diagonal(cosines, np.nan)
