@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.tiny import WORDS, read_json, save_encoder, tiny_tokenizer, word_tokenizer
 from tilth.errors import InputError, TilthError
-from tilth.models import predict
+from tilth.models import predict, token_batches
 from tilth.models.classifier import Classifier, new_classifier
 from tilth.models.predict import probabilities, tag_probabilities
 from tilth.models.token_batches import encode_words
@@ -50,10 +50,13 @@ def one_by_one(classifier: Classifier, rows: list[tuple[str, ...]]) -> np.ndarra
 
 
 @pytest.mark.parametrize("kind", ["class", "multi", "number"])
-@pytest.mark.parametrize("batch_tokens", [None, 1, 40])
-def test_texts_are_labelled_as_one_by_one(base: str, kind: str, batch_tokens: int | None) -> None:
+@pytest.mark.parametrize("tokens", [2048, 1, 40])
+def test_texts_are_labelled_as_one_by_one(
+    base: str, kind: str, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(token_batches._TOKENS, "cpu", tokens)
     classifier, rows = made(base, kind), texts(50)
-    found = probabilities(classifier, rows, precision="float32", batch_tokens=batch_tokens)
+    found = probabilities(classifier, rows, precision="float32")
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, one_by_one(classifier, rows), atol=1e-5)
     assert np.ptp(found, axis=0).max() > 0.1
@@ -166,9 +169,10 @@ def test_nothing_to_label(base: str) -> None:
     assert empty.shape == (0, 3)
 
 
-def test_tags_are_of_each_tokens_first_piece(base: str) -> None:
+def test_tags_are_of_each_tokens_first_piece(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(token_batches._TOKENS, "cpu", 50)
     classifier, rows = made(base, "tags"), sentences(30)
-    found = tag_probabilities(classifier, rows, precision="float32", batch_tokens=50)
+    found = tag_probabilities(classifier, rows, precision="float32")
     for words, one in zip(rows, found, strict=True):
         inputs = classifier.tokenizer(words, is_split_into_words=True, return_tensors="pt")
         first = [inputs.word_ids().index(place) for place in range(len(words))]
@@ -264,7 +268,10 @@ def test_weights_that_are_broken_are_said(base: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["class", "tags"])
-def test_cores_that_label_a_batch_each_give_the_same_rows(base: str, kind: str) -> None:
+def test_cores_that_label_a_batch_each_give_the_same_rows(
+    base: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(token_batches._TOKENS, "cpu", 64)
     classifier = made(base, kind)
     rows: Any = texts(80, longest=9) if kind == "class" else sentences(80, longest=9)
     label: Any = probabilities if kind == "class" else tag_probabilities
@@ -273,8 +280,7 @@ def test_cores_that_label_a_batch_each_give_the_same_rows(base: str, kind: str) 
         torch.set_num_threads(count)
         try:
             progress: Any = SimpleNamespace(advance=advanced.append)
-            how = {"precision": "float32", "batch_tokens": 64, "progress": progress}
-            found.append(label(classifier, rows, **how))
+            found.append(label(classifier, rows, precision="float32", progress=progress))
             assert torch.get_num_threads() == count
         finally:
             torch.set_num_threads(threads)
@@ -283,16 +289,19 @@ def test_cores_that_label_a_batch_each_give_the_same_rows(base: str, kind: str) 
     assert sum(advanced) == 2 * len(rows)
 
 
-def test_cores_label_in_the_autocast_of_the_caller(base: str) -> None:
+def test_cores_label_in_the_autocast_of_the_caller(
+    base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     classifier, threads = made(base), torch.get_num_threads()
-    rows, how = texts(80, longest=9), {"precision": "float32", "batch_tokens": 64}
-    exact = probabilities(classifier, rows, **how)  # type: ignore[arg-type]
+    monkeypatch.setitem(token_batches._TOKENS, "cpu", 64)
+    rows = texts(80, longest=9)
+    exact = probabilities(classifier, rows, precision="float32")
     found = []
     for count in (1, 3):
         torch.set_num_threads(count)
         try:
             with torch.autocast("cpu", torch.bfloat16):
-                found.append(probabilities(classifier, rows, **how))  # type: ignore[arg-type]
+                found.append(probabilities(classifier, rows, precision="float32"))
         finally:
             torch.set_num_threads(threads)
     assert np.abs(found[0] - exact).max() > 1e-4
@@ -309,8 +318,9 @@ def test_an_error_of_one_core_ends_the_labelling(
         raise TilthError("a batch went wrong")
 
     monkeypatch.setattr("tilth.models.predict.share_weights", lambda _: fail)
+    monkeypatch.setitem(token_batches._TOKENS, "cpu", 32)
     try:
         with pytest.raises(TilthError, match="a batch went wrong"):
-            probabilities(classifier, texts(40), precision="float32", batch_tokens=32)
+            probabilities(classifier, texts(40), precision="float32")
     finally:
         torch.set_num_threads(threads)

@@ -51,7 +51,6 @@ def probabilities(
     texts: Sequence[tuple[str, ...]],
     *,
     precision: str = "auto",
-    batch_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """Return the class probabilities of each text or pair, (texts, labels).
@@ -61,7 +60,6 @@ def probabilities(
     Args:
         texts: each row's texts, one or two.
         precision: of matrix products, `auto`, `float32`, `bfloat16` or `float16`.
-        batch_tokens: per batch, padding included; None: chosen for speed.
     """
     if classifier.kind == "tags":
         raise InputError(f"model {classifier.name!r} is a tagger: it labels tokens, not texts")
@@ -74,7 +72,7 @@ def probabilities(
     with _running(classifier, precision) as model:
         found, cut = text_outputs(
             model, classifier.tokenizer, unique, classifier.max_length, activation,
-            batch_tokens=batch_tokens, progress=progress,
+            progress=progress,
         )  # fmt: skip
     warn_of_cuts(cut, len(unique), classifier.max_length, classifier.name)
     _check_finite(np.asarray(np.isfinite(found).all(axis=1)), unique, classifier.name)
@@ -143,7 +141,7 @@ def _each_batch(
     onnxruntime divide the products of one batch, which are too small for them.
     """
     if isinstance(model, OnnxModel):
-        how["batch_tokens"] = how["batch_tokens"] or _ONNX_TOKENS
+        how["batch_tokens"] = how.get("batch_tokens") or _ONNX_TOKENS
     some = batches(
         encoded, device=model.device, is_float32=_is_float32(model), is_unpadded=is_unpadded(model),
         **how,
@@ -171,7 +169,6 @@ def tag_probabilities(
     tokens: Sequence[Sequence[str]],
     *,
     precision: str = "auto",
-    batch_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> list[NDArray[np.float32]]:
     """Return the tag probabilities of each sentence's words, each (words, tags).
@@ -181,7 +178,6 @@ def tag_probabilities(
 
     Args:
         precision: of matrix products, `auto`, `float32`, `bfloat16` or `float16`.
-        batch_tokens: per batch, padding included; None: chosen for speed.
     """
     if classifier.kind != "tags":
         raise InputError(f"model {classifier.name!r} is no tagger: it labels texts, not tokens")
@@ -194,7 +190,7 @@ def tag_probabilities(
 
     with _running(classifier, precision) as model:
         for rows, windows in _encode_ahead(encode, unique):
-            labelled = _label_windows(classifier, model, windows, batch_tokens)
+            labelled = _label_windows(classifier, model, windows)
             for window, words in zip(windows, labelled, strict=True):
                 found[rows[window.row]][window.first : window.first + len(words)] = words
             if progress is not None:
@@ -251,7 +247,7 @@ def _encode_ahead(
 
 
 def _label_windows(
-    classifier: Classifier, model: Any, windows: list[Window], batch_tokens: int | None
+    classifier: Classifier, model: Any, windows: list[Window]
 ) -> list[NDArray[np.float32]]:
     """Return the tag probabilities of each window's words, each (words, tags)."""
     if not windows:
@@ -270,7 +266,7 @@ def _label_windows(
     with unpadded(model):
         rows, found = _each_batch(
             model, label, encoded, longest=classifier.max_length,
-            padding=int(classifier.tokenizer.pad_token_id or 0), batch_tokens=batch_tokens,
+            padding=int(classifier.tokenizer.pad_token_id or 0),
         )  # fmt: skip
     order = np.concatenate(rows)
     ends = np.cumsum([len(windows[row].word_starts) for row in order])
