@@ -199,8 +199,9 @@ def encode_words(tokenizer: Any, tokens: Sequence[Sequence[str]], max_length: in
     backend = _backend(tokenizer)
     joined = [" ".join(words) for words in tokens]
     encodings = backend.encode_batch(joined, add_special_tokens=False)
-    known_text = next((row for row, one in enumerate(encodings) if one.ids), 0)
-    bare, whole = encodings[known_text].ids, backend.encode(joined[known_text]).ids
+    texts = (text for text, one in zip(joined, encodings, strict=True) if one.ids)
+    text = next(texts, "a")  # whose special tokens are looked at
+    bare, whole = backend.encode(text, add_special_tokens=False).ids, backend.encode(text).ids
     before = next(n for n in range(len(whole)) if whole[n : n + len(bare)] == bare)
     begin = np.array(whole[:before], np.int64)  # special tokens before and after a text
     end = np.array(whole[before + len(bare) :], np.int64)

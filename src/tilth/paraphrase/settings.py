@@ -85,12 +85,14 @@ class RewriteSettings:
         check_fields(self)
         if self.round_trip and self.n != 1:
             raise InputError("--round-trip writes one text for each: leave --number out")
-        asks = ("meaning", "wording", "min_meaning", "steer", "tries")
+        asks = {
+            "meaning": "--meaning", "wording": "--wording", "min_meaning": "--min-meaning",
+            "steer": "--no-steer", "tries": "--check",
+        }  # fmt: skip
         changed = [
-            f"--{'check' if one.name == 'tries' else one.name.replace('_', '-')}"
-            for one in fields(self)
+            asks[one.name] for one in fields(self)
             if one.name in asks and getattr(self, one.name) != one.default
-        ]
+        ]  # fmt: skip
         if self.round_trip and changed:
             raise InputError(
                 f"with --round-trip nothing is asked for or left out: leave {', '.join(changed)} "
