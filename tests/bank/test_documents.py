@@ -110,6 +110,13 @@ def test_a_file_named_twice_is_refused(tmp_path: Path) -> None:
         find_sources([])
 
 
+def test_a_column_is_of_tables_and_txt_files_beside_them_have_none(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,body\n1,One.\n")
+    (tmp_path / "b.txt").write_text("Two.\n")
+    found = [block.data for _, block in read_sources(find_sources(tmp_path, column="body"))]
+    assert found == [["One."], b"Two.\n"]
+
+
 def test_a_missing_file_and_a_wrong_column(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         find_sources(tmp_path / "a.txt")

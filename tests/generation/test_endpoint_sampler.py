@@ -274,6 +274,7 @@ def test_self_debiasing_off_is_said_once(caplog: pytest.LogCaptureFixture) -> No
         ('She said "hello.', True, "She said 'hello.\""),
         ('She said "hello" and "bye', False, "She said 'hello' and 'bye"),
         ('Sure! "A dog runs."', True, 'A dog runs."'),
+        ('Sure! Here is a ticket:\n\n"**A dog runs.**"', True, 'A dog runs."'),
         ('Okay "A dog" runs.', True, "Okay 'A dog' runs.\""),
         ("Dear team:\nA dog\nruns.", True, 'A dog\nruns."'),
     ],

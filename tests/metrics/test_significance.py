@@ -117,7 +117,8 @@ def test_a_better_model_is_above() -> None:
         assert found[name]["p"] == 1 / 501
     same = compare_scores(kinds_of(gold, bad, bad, labels=3), METRICS, resamples=100, seed=0)
     ends = 100 * stats.binomtest(0, 500).proportion_ci(method="wilson").high  # so many may differ
-    assert same["macro_f1"] == pytest.approx({"value": 0, "low": -ends, "high": ends, "p": 1})
+    assert same["accuracy"] == pytest.approx({"value": 0, "low": -ends, "high": ends, "p": 1})
+    assert -same["macro_f1"]["low"] == same["macro_f1"]["high"] > ends  # of the rows of a class
     wrong = kinds_of(gold, gold, (gold + 1) % 3, labels=3)
     best = compare_scores(wrong, METRICS, resamples=9, seed=0)
     assert best["accuracy"]["low"] == pytest.approx(100 - ends)
@@ -271,7 +272,11 @@ def test_one_test_row_has_no_interval() -> None:
 def test_a_model_that_is_always_right_has_an_interval_nevertheless() -> None:
     gold = np.array([0, 1, 2] * 5)
     found = bootstrap_scores(kinds_of(gold, gold, labels=3), METRICS, resamples=20, seed=0)
-    low = 100 * stats.binomtest(15, 15).proportion_ci(method="wilson").low
-    for one in found.values():
+    for name, one in found.items():
+        rows = 5 if name == "macro_f1" else 15  # of a class
+        low = 100 * stats.binomtest(rows, rows).proportion_ci(method="wilson").low
         assert (one["value"], one["high"]) == (100, pytest.approx(100))
         assert one["low"] == pytest.approx(low)
+    rare = np.repeat([0, 1], [324, 6])
+    found = bootstrap_scores(kinds_of(rare, rare, labels=2), METRICS, resamples=20, seed=0)
+    assert found["macro_f1"]["low"] < 85 < 98 < found["accuracy"]["low"]

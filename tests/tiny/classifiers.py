@@ -20,6 +20,7 @@ class Fake:
     name: str = "fake"
     seed: int = 0
     texts_per_input: int | None = None
+    word_rules: dict[str, Any] = field(default_factory=dict)
     asked: list[Any] = field(default_factory=list)
 
     def probabilities(self, texts: Sequence[Any], **options: Any) -> np.ndarray:

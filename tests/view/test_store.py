@@ -12,7 +12,8 @@ import pytest
 
 from tests.tiny import salads
 from tests.view.pages import pairs, write_run
-from tilth.view.rows import canonical_tables
+from tilth.runs import Run
+from tilth.view.rows import canonical_tables, detail_of
 from tilth.view.runs import RunList
 from tilth.view.store import DROPPED, KEPT, RowFilter, RowStore
 
@@ -284,3 +285,14 @@ def test_texts_of_arrow_and_pandas_are_texts(tmp_path: Path) -> None:
     )
     (table,) = canonical_tables(file)
     assert table["text"].to_pylist() == ["x y", "z"]
+
+
+def test_predicted_rows_are_shown_by_the_column_that_was_read(tmp_path: Path) -> None:
+    columns = {"id": ["T1", "T2"], "text": ["none", "none"], "body": salads(2)}
+    Run.open(tmp_path, command="predict", settings={"text": ["body"]}, fingerprints={}, parts=0)
+    file = tmp_path / "dataset" / "data" / "train.parquet"
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.table(columns), file)
+    (table,) = canonical_tables(file)
+    assert table["text"].to_pylist() == columns["body"]
+    assert detail_of(file, 1, (None, "shown")) == {"id": "T2", "text": "none", "body": "shown"}

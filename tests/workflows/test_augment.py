@@ -13,6 +13,7 @@ from tests.tiny import read_json, salads, tiny_bank, tiny_static, write_lines, w
 from tilth.bank import Bank
 from tilth.classifiers.load import TaskSources
 from tilth.data.sources import load_folder
+from tilth.data.tokenize import learn_tokenizer
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.classify import evaluate_classifier
 from tilth.evaluate.tag import evaluate_tagger
@@ -22,7 +23,6 @@ from tilth.models.device import PRECISIONS
 from tilth.runs import Run, RunMismatch
 from tilth.selftrain import pseudo_label, retrieve
 from tilth.selftrain.settings import Augmentation, TeacherSettings
-from tilth.selftrain.tokenize import learn_tokenizer
 from tilth.workflows import augment
 from tilth.workflows.augment import augment_to_run, teacher_lines, teacher_warning
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.tiny.calls import stopped, watched
 from tests.tiny.classifiers import Fake
 from tilth.data import load_folder, read_rows
 from tilth.data.examples import read_examples
+from tilth.data.tokenize import learn_tokenizer
 from tilth.errors import InputError
 from tilth.models.encoder import load_encoder
 from tilth.models.truncation import warn_of_cuts
@@ -127,6 +129,14 @@ def test_texts_are_cut_into_words_and_entities_stand_where_they_are(tmp_path: Pa
             assert span["confidence"] == pytest.approx(given[some].max(1).mean())
     read = read_examples(tmp_path / "run")
     assert read.tokens == made["tokens"][:]
+
+
+def test_texts_are_cut_as_the_set_that_the_tagger_was_trained_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rules = asdict(learn_tokenizer([["The", "U.S.", "is", "big", "."]]))
+    monkeypatch.setattr(MODELS["tags"], "word_rules", rules)
+    assert predict("tags", ["The U.S. is here."])["tokens"][0] == ["The", "U.S.", "is", "here", "."]
 
 
 def test_tokens_stay_as_they_are_and_their_tags_step_aside(tmp_path: Path) -> None:

@@ -309,6 +309,20 @@ def test_file_trains_and_is_measured(made: Made, tmp_path: Path, test: bool) -> 
 
 
 @pytest.mark.usefixtures("no_simple")
+def test_figures_of_a_test_set_are_not_replaced_by_those_of_validation_rows(
+    made: Made, tmp_path: Path
+) -> None:
+    file = write_rows(tmp_path / "train.jsonl", ROWS["class"](60, seed=2))
+    out = tmp_path / "out"
+    before = train(made, file, out=out, test=made.test("class")).results
+    with pytest.raises(InputError, match=r"measured on .*: give --test to measure it again, or"):
+        train(made, file, out=out)
+    assert read_json(out / "results.json") == before
+    train(made, file, out=out, overwrite=True)
+    assert read_json(out / "results.json")["tested"]["on"] == "validation"
+
+
+@pytest.mark.usefixtures("no_simple")
 @pytest.mark.parametrize("kind", ["multi", "tags"])
 def test_other_kinds_are_measured_on_their_validation_rows(
     made: Made, tmp_path: Path, kind: str

@@ -9,6 +9,7 @@ from tests.selftrain.labelled import classed, several, tagged
 from tests.tiny import read_json, write_rows
 from tests.tiny.classifiers import are_same
 from tilth.classifiers.load import TaskSources, read_training_sets
+from tilth.data.tokenize import WordTokenizer
 from tilth.errors import InputError
 from tilth.models.classifier import load_classifier
 from tilth.workflows.train_classifier import train_classifier, train_tagger
@@ -65,6 +66,7 @@ def test_a_tagger(base: str, tmp_path: Path) -> None:
     trained = train_tagger(tagged(300), base, tmp_path, **{**QUICK, "epochs": 4})
     assert trained.labels == ["O", "B-ANIMAL", "I-ANIMAL", "B-WATER", "I-WATER"]
     assert read_json(tmp_path / "results.json")["measure"] == "span F1"
+    assert WordTokenizer.of(trained.word_rules).tokenize("It's") == ["It's"]  # the set has none
     tokens = ["the", "man", "sees", "red", "dog", "near", "boat"]
     (found,) = trained.tag_probabilities([tokens], precision="float32")
     assert [trained.labels[place] for place in found.argmax(axis=1)] == [

@@ -26,6 +26,7 @@ from tilth.classifiers.trainer import (
     soft_label_loss,
     train_model,
 )
+from tilth.data.tokenize import learn_tokenizer
 from tilth.errors import InputError
 from tilth.metrics import scores as metrics
 from tilth.metrics.correlation import pearson
@@ -133,6 +134,8 @@ def fine_tune(
             )
     if len(train):
         classifier.note_texts(len(train.texts[0]))
+        if train.tokens is not None:
+            classifier.note_words(asdict(learn_tokenizer(train.tokens)))
     settings = settings.for_base(classifier.name)
     bfloat16 = choose_precision(settings.precision, classifier.device) is torch.bfloat16
     encoded = encode(classifier, train, bfloat16=bfloat16)

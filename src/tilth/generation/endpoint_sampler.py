@@ -250,6 +250,11 @@ def share_tokens(reply: Reply) -> list[int]:
     return [min(share, 32767) for share in shares]
 
 
+def _without_bold(text: str) -> str:
+    is_bold = len(text) > 4 and text.startswith("**") and text.endswith("**")
+    return text[2:-2] if is_bold else text
+
+
 def unquote(answer: str, prompt: str, *, is_whole: bool) -> str:
     """Convert a chat reply to the form of a completion: text, then a quotation mark if closed.
 
@@ -263,13 +268,11 @@ def unquote(answer: str, prompt: str, *, is_whole: bool) -> str:
     bare = text.lstrip("*_ ")
     if lead and bare.startswith(lead):
         text = bare[len(lead) :].lstrip("*_ \n")
-    if len(text) > 4 and text.startswith("**") and text.endswith("**"):
-        text = text[2:-2]
-    text = text.replace('\\"', "'")
+    text = _without_bold(text).replace('\\"', "'")
     closing = '"' if text.startswith('"') else _CURLY.get(text[:1])
     if closing is not None:
         inside, mark, _ = text[1:].partition(closing)
-        return inside.replace('"', "'") + ('"' if mark else "")
+        return _without_bold(inside).replace('"', "'") + ('"' if mark else "")
     if is_whole and text.count('"') == 1:
         text = _INCHES.sub("'", text)
     if text.count('"') % 2 and not _OPENING.search(text):

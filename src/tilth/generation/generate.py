@@ -344,6 +344,7 @@ def _complete_run(
         settings={
             **asdict(settings), "task": task.to_dict(), "model": lm.name, **precision,
             "rows": rows if isinstance(lm, LM) else None,  # requests at once change no text
+            "count": request.count,
         },
         fingerprints=prints,
         parts=-(-len(items) // size),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tilth.limits import BOOTSTRAP, SEED
 from tilth.metrics.agreement import wilson
-from tilth.metrics.scores import Counts, Numbers, times_100
+from tilth.metrics.scores import Counts, Numbers, macro_f1, times_100
 
 Metrics: TypeAlias = Mapping[str, Callable[[Counts], Numbers]]
 Estimates: TypeAlias = dict[str, dict[str, float | None]]
@@ -83,9 +83,8 @@ def bootstrap_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed
     (counts,) = rows.counts
     whole = Counts.of(rows.times @ counts)
     drawn = [Counts.of(times @ counts) for times in _bootstrap(rows.times, resamples, seed)]
-    total = int(rows.times.sum())
     return {
-        name: _estimate(metric(whole), [metric(one) for one in drawn], total)
+        name: _estimate(metric(whole), [metric(one) for one in drawn], _rows_of(metric, whole))
         for name, metric in metrics.items()
     }
 
@@ -112,12 +111,12 @@ def compare_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed: 
         (Counts.of(times @ first), Counts.of(times @ second))
         for times in _bootstrap(rows.times, resamples, seed)
     ]
-    swapped, total = list(_swapped(rows, resamples, seed)), int(rows.times.sum())
+    swapped = list(_swapped(rows, resamples, seed))
     found: Estimates = {}
     for name, metric in metrics.items():
         value = metric(whole[0]) - metric(whole[1])
         replicates = [metric(one) - metric(two) for one, two in drawn]
-        found[name] = _estimate(value, replicates, total, least=-1.0)
+        found[name] = _estimate(value, replicates, _rows_of(metric, whole[0]), least=-1.0)
         by_chance = [metric(one) - metric(two) for one, two in swapped]
         found[name]["p"] = _p_value(float(value), by_chance)
     return found
@@ -183,8 +182,16 @@ def _chunks(resamples: int, unique: int) -> Iterator[int]:
         yield min(size, resamples - begun)
 
 
+def _rows_of(metric: Callable[[Counts], Numbers], counts: Counts) -> float:
+    """Return how many rows a score is of; a mean over classes hangs on the rarest ones."""
+    if metric is not macro_f1:
+        return float(counts.total)
+    some = counts.gold[counts.gold > 0]
+    return float(len(some) / (1 / some).sum()) if len(some) else 0.0  # the harmonic mean
+
+
 def _estimate(
-    value: Numbers, drawn: Sequence[Numbers], rows: int, least: float = 0.0
+    value: Numbers, drawn: Sequence[Numbers], rows: float, least: float = 0.0
 ) -> dict[str, float | None]:
     """Return a score of so many rows, from `least` to 1, with its interval, x 100."""
     replicates = np.concatenate(drawn) if drawn else np.empty(0)

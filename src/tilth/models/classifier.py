@@ -101,6 +101,16 @@ class Classifier:
         self.model.config.texts_per_input = per_input
 
     @property
+    def word_rules(self) -> dict[str, Any]:
+        """Rules that cut a text into words as in the set it was trained on; empty: not known."""
+        found = getattr(self.model.config, "word_rules", None)
+        return found if isinstance(found, dict) else {}
+
+    def note_words(self, rules: dict[str, Any]) -> None:
+        """Note such rules, in config.json once it is saved."""
+        self.model.config.word_rules = rules
+
+    @property
     def device(self) -> torch.device:
         """Device of the weights."""
         return torch.device(self.model.device)

@@ -21,6 +21,7 @@ from tilth.data.examples import Examples, read_examples
 from tilth.data.formats import ending_of, split_of
 from tilth.data.hashing import text_hashes
 from tilth.data.normalize import normalize_text
+from tilth.data.tokenize import learn_tokenizer
 from tilth.errors import InputError
 from tilth.models.classifier import Classifier, fingerprint_classifier
 from tilth.recipes.sentaugment import SentAugmentScale, SentAugmentSteps
@@ -29,7 +30,6 @@ from tilth.selftrain.pseudo_label import PROBABILITIES, label_sentences, pseudo_
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import PseudoLabels, multiple_of, select
 from tilth.selftrain.settings import Augmentation
-from tilth.selftrain.tokenize import learn_tokenizer
 from tilth.workflows.open_bank import build_named
 
 FAMILIES = {"classify": "label", "ner": "entity type"}  # folders of tasks; what their labels are

@@ -17,6 +17,7 @@ from tilth.classifiers.finetune import MEASURES, TrainingCurve, fine_tune, new_f
 from tilth.classifiers.load import TaskData
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.normalize import normalize_texts
+from tilth.data.tokenize import learn_tokenizer
 from tilth.errors import InputError
 from tilth.limits import later_seed
 from tilth.metrics.scores import positive
@@ -34,7 +35,6 @@ from tilth.selftrain.pseudo_label import (
 from tilth.selftrain.retrieve import bank_fingerprints, retrieve
 from tilth.selftrain.select import PseudoLabels, largest_remainder, select
 from tilth.selftrain.settings import FINE_TUNED, Augmentation, FewShot, SelfTraining
-from tilth.selftrain.tokenize import learn_tokenizer
 
 if TYPE_CHECKING:
     from tilth.bank import Bank

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from tilth.classifiers.examples import LabeledExamples
 from tilth.data.hashing import hash_of
+from tilth.data.tokenize import WordTokenizer, learn_tokenizer
 from tilth.models.classifier import fingerprint_classifier, load_classifier
 from tilth.models.device import choose_precision, dtype_name
 from tilth.runs import COMPARED, Progress, Run, read_run_json
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster, check_fingerprints
-from tilth.selftrain.tokenize import WordTokenizer, learn_tokenizer
 
 if TYPE_CHECKING:
     from tilth.classifiers.examples import Targets

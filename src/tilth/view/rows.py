@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from tilth.data.hashing import hash_of
 from tilth.data.labels import is_list, is_text
 from tilth.data.parquet import parquet_tables, schema_class_names
 from tilth.data.writer import DROP_REASON
+from tilth.errors import TilthError
 from tilth.metrics.scores import spans
+from tilth.runs import read_run_json
 
 # Numbers of rows that are shown, filtered by and sorted by, where a run has them.
 NUMBERS = (
@@ -43,14 +46,21 @@ def canonical_tables(path: Path) -> Iterator[pa.Table]:
     Raises:
         InputError, pyarrow.ArrowException, OSError: the file cannot be read.
     """
-    names = label_names(path)
+    names, read = label_names(path), columns_read(path)
     for table in parquet_tables(path):
-        yield canonical_table(table, names)
+        yield canonical_table(table, names, read)
 
 
-def canonical_table(table: pa.Table, names: Sequence[str] = ()) -> pa.Table:
-    """Return rows with the columns of `canonical_tables`; `names` are of label numbers."""
-    first, second = text_columns(table.schema)
+def canonical_table(
+    table: pa.Table, names: Sequence[str] = (), read: Sequence[str] = ()
+) -> pa.Table:
+    """Return rows with the columns of `canonical_tables`.
+
+    Args:
+        names: of label numbers.
+        read: as `columns_read` returns them.
+    """
+    first, second = text_columns(table.schema, read)
     columns: dict[str, Any] = {
         "first": _joined(table, first),
         "text": pc.fill_null(_joined(table, second), ""),
@@ -95,9 +105,27 @@ def listed_labels(path: Path) -> list[str]:
     return sorted(found)
 
 
-def text_columns(schema: pa.Schema) -> tuple[list[str], list[str]]:
-    """Return the columns of first texts and of second, or only, texts."""
+def columns_read(path: Path) -> list[str]:
+    """Return the columns that the run of a file read its texts from, where it keeps their names."""
+    for folder in path.parents[:3]:  # RUN/dataset/data/FILE
+        if (folder / "run.json").is_file():
+            with suppress(TilthError):
+                found = read_run_json(folder)
+                if found["command"] == "predict":
+                    return [str(name) for name in found["settings"]["text"]]
+            break
+    return []
+
+
+def text_columns(schema: pa.Schema, read: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """Return the columns of first texts and of second, or only, texts.
+
+    Args:
+        read: these, if there are any.
+    """
     names = schema.names
+    if read and all(name in names for name in read):
+        return list(read[:-1]), list(read[-1:])
     before = [name for name in names if name == _ORIGINAL or name.startswith(f"{_ORIGINAL}_")]
     if before:
         after = [name.removeprefix(f"{_ORIGINAL}_") for name in before]
@@ -125,7 +153,8 @@ def detail_of(
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
         known: dict[str, Any] = {}
-        for columns, text in zip(text_columns(file.schema_arrow), texts or (), strict=False):
+        own = text_columns(file.schema_arrow, columns_read(path))
+        for columns, text in zip(own, texts or (), strict=False):
             if len(columns) == 1 and is_text(file.schema_arrow.field(columns[0]).type):
                 known[columns[0]] = text
         others = [name for name in names if name not in known]

@@ -155,11 +155,11 @@ def _left_out(text: str, at: slice) -> str:
 
 def tagged(tagger: Classifier, text: str) -> dict[str, Any]:
     """Tag the words of a text; return its entities and the words between them."""
+    from tilth.data.tokenize import WordTokenizer
     from tilth.evaluate.tag import best_tags
     from tilth.metrics.scores import spans
-    from tilth.selftrain.tokenize import ENGLISH
 
-    words = ENGLISH.tokenize(text)
+    words = WordTokenizer.of(tagger.word_rules).tokenize(text)
     if not words:
         raise InputError("the text holds no word: write one")
     said, sure = best_tags(tagger.tag_probabilities([words]), tagger.labels)

@@ -321,9 +321,9 @@ def teacher_warning(results: Mapping[str, Any]) -> str | None:
             value = scores[key]["value"]
             if value is not None and value < _POOR_TEACHER:
                 return (
-                    f"the teacher's {figure} on the {name} rows is {value:.0f}: so many of "
-                    "its labels are wrong that a student hardly gains; first give more labelled "
-                    "rows, or a larger --teacher"
+                    f"the teacher's {figure} on the {name} rows is {value:.1f}: so many of "
+                    "its labels are wrong that a student hardly gains; first give it more labelled "
+                    "rows or --epochs, or a larger --teacher"
                 )
             return None
     return None

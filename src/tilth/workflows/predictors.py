@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.bank.encoder import TextEncoder
+from tilth.data.tokenize import WordTokenizer
 from tilth.errors import InputError
 from tilth.evaluate.classify import answered, kind_of, named
 from tilth.evaluate.tag import best_tags
@@ -27,7 +28,6 @@ from tilth.metrics.scores import iob2, spans
 from tilth.models.static import read_static
 from tilth.runs import Progress
 from tilth.selftrain.select import confidence_of
-from tilth.selftrain.tokenize import ENGLISH
 from tilth.workflows.settings import Prediction
 
 if TYPE_CHECKING:
@@ -182,7 +182,8 @@ def _tag(
     tagger: Classifier, inputs: list[Any], how: dict[str, Any], *, probabilities: bool
 ) -> pa.Table:
     """Return tokens, tags, spans and confidence of sentences, given as texts or tokens."""
-    tokens = [ENGLISH.tokenize(one) if isinstance(one, str) else one for one in inputs]
+    words = WordTokenizer.of(tagger.word_rules)
+    tokens = [words.tokenize(one) if isinstance(one, str) else one for one in inputs]
     given = tagger.tag_probabilities(tokens, **how)  # of each sentence (tokens, tags)
     said, sure = best_tags(given, tagger.labels)
     tags = [iob2(row) for row in said]

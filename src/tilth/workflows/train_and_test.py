@@ -42,7 +42,7 @@ from tilth.report.systems import (
     unsure_gains,
     warnings_of,
 )
-from tilth.runs import refuse_inside, write_results
+from tilth.runs import read_results, refuse_inside, write_results
 from tilth.storage import as_path
 from tilth.workflows.augmented_run import (
     AugmentedSets,
@@ -166,12 +166,28 @@ def train_and_test(
         out = as_path(source).expanduser() / "classifier"
     if first is not None and run:
         raise InputError("--first is for files: a run of tilth augment has its own base")
+    if sources.test is None and not settings.overwrite:
+        _keep_test(out, open_augmented(source).test if run else None)
     read = (sources.test, sources.validation, sources.labelled, first)
     refuse_inside(out, source, *(None if one is None else str(one) for one in read))
     job = _Job(sources, settings, tags, with_labelled, baseline, bootstrap, first)
     if run:
         return _train_on_run(open_augmented(source), out, job)
     return _train_on_file(source, out, job)
+
+
+def _keep_test(out: Path, own: str | Path | None) -> None:
+    """Refuse to replace figures of a test set by those of validation rows.
+
+    Args:
+        own: the test set that is measured without asking.
+    """
+    tested = (read_results(out) or {}).get("tested") or {}
+    if tested.get("on") == "test" and own is None:
+        raise InputError(
+            f"{out}: its model was measured on {tested['data']}: give --test to measure it again, "
+            "or --overwrite to train anew"
+        )
 
 
 def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:

@@ -119,11 +119,20 @@ def find_sources(
                 mark = blake2b(mark.encode(), digest_size=8).hexdigest()
                 found[key] = RawSource(name, mark, None, place, column, split)
             else:
-                mark = _fingerprint(place, column, split)
-                found[key] = RawSource(name, mark, place, None, column, split)
+                own = None if _is_lines(place) else column  # lines have no columns
+                mark = _fingerprint(place, own, split)
+                found[key] = RawSource(name, mark, place, None, own, split)
     if not found:
         raise InputError("no source is named: name a file, a folder or a data set of the hub")
+    if column not in (None, "text") and all(one.column is None for one in found.values()):
+        raise InputError(
+            f"{next(iter(found.values())).name}:1: no column {column!r}: there are text"
+        )
     return list(found.values())
+
+
+def _is_lines(path: Path) -> bool:
+    return path.is_file() and ending_of(path) == ".txt"
 
 
 def read_blocks(source: RawSource, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
@@ -139,9 +148,7 @@ def read_blocks(source: RawSource, *, block_bytes: int = BLOCK_BYTES) -> Iterato
         >>> [block.data for block in read_blocks(*find_sources(path), block_bytes=12)]
         [b'It rains.\n', b'Take a coat.\n']
     """
-    is_lines = (
-        source.path is not None and source.path.is_file() and ending_of(source.path) == ".txt"
-    )
+    is_lines = source.path is not None and _is_lines(source.path)
     blocks = _blocks_of_lines if is_lines else _blocks_of_texts
     for number, block in enumerate(blocks(source, block_bytes)):
         yield replace(block, number=number)
@@ -217,8 +224,6 @@ def holds_text(block: Block) -> bool:
 
 def _blocks_of_lines(source: RawSource, block_bytes: int) -> Iterator[Block]:
     assert source.path is not None
-    if source.column not in (None, "text"):
-        raise InputError(f"{source.name}:1: no column {source.column!r}: there are text")
     for first, start, data in read_chunks(source.path, block_bytes, MAX_LINE_BYTES):
         yield Block(source.name, 0, first, data, start=start)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from itertools import groupby
+from typing import Any
 
 # Signs that a set lacks are treated as their ASCII equivalents in it.
 _EQUIVALENTS = {
@@ -56,6 +57,18 @@ class WordTokenizer:
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         return re.compile(self.expression())
+
+    @classmethod
+    def of(cls, rules: Mapping[str, Any]) -> WordTokenizer:
+        """Return the tokenizer of rules, as `asdict` or JSON give them; of none, `ENGLISH`."""
+        usual = asdict(ENGLISH)
+        made: dict[str, Any] = {
+            name: tuple(one) if isinstance(one, list) else one for name, one in rules.items()
+        }
+        is_whole = made.keys() == usual.keys()
+        if not is_whole or any(type(made[name]) is not type(one) for name, one in usual.items()):
+            return ENGLISH
+        return cls(**made)
 
     def tokenize(self, sentence: str) -> list[str]:
         """Return the words of a sentence; nothing but white space is lost.

@@ -1,10 +1,12 @@
+import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilth.selftrain.tokenize import WordTokenizer, learn_tokenizer
+from tilth.data.tokenize import ENGLISH, WordTokenizer, learn_tokenizer
 
 NEWS = [
     ["Mr.", "Lind", "said", "the", "well-known", "U.S.", "firm", "wo", "n't", "pay", "$", "3.5",
@@ -34,6 +36,17 @@ def test_hyphens_and_contractions_are_cut_as_in_the_set(
     learned: Any, text: str, tokens: str
 ) -> None:
     assert learn_tokenizer(learned).tokenize(text) == tokens.split()
+
+
+@pytest.mark.parametrize("learned", [NEWS, APART, TWEETS])
+def test_rules_are_kept_as_json(learned: Any) -> None:
+    rules = learn_tokenizer(learned)
+    assert WordTokenizer.of(json.loads(json.dumps(asdict(rules)))) == rules
+
+
+@pytest.mark.parametrize("found", [{}, {"letters": "'"}, {**asdict(ENGLISH), "kept": "Mr."}])
+def test_what_are_no_rules_gives_the_usual_ones(found: Any) -> None:
+    assert WordTokenizer.of(found) is ENGLISH
 
 
 def test_a_set_cut_at_spaces_is_followed() -> None:
