@@ -17,6 +17,7 @@ from tilth.generation.generate import generate
 from tilth.generation.settings import Sampling
 from tilth.models.endpoint import Endpoint, RetryPolicy, load_endpoint
 from tilth.models.endpoint_protocol import Reply, ReplyChoice
+from tilth.runs import RunMismatch
 
 QUICK = RetryPolicy(failing=6.0, first=0.3, answer=3.0)
 PROMPT = 'Task: Write two sentences that mean the same thing.\nSentence 1: "A."\nSentence 2: "'
@@ -321,6 +322,15 @@ def test_run_goes_on_after_the_server_was_gone_for_long(tmp_path: Path) -> None:
         again = generate("sts-x2", load(server), **settings(tmp_path / "b"))
         assert [part.stat().st_mtime_ns for part in parts] == written_at
     assert again.to_dict() == whole.to_dict()
+
+
+def test_parts_of_an_endpoint_are_small_and_another_count_is_named(tmp_path: Path) -> None:
+    with OpenAIServer() as server:
+        generate("review-sentiment", load(server), count=5, out=tmp_path)
+        found = read_json(tmp_path / "run.json")["settings"]
+        assert (found["part_size"], found["count"]) == (32, 5)
+        with pytest.raises(RunMismatch, match="count is 5 in the folder, 6 asked"):
+            generate("review-sentiment", load(server), count=6, out=tmp_path)
 
 
 def test_rows_are_requests_at_once(tmp_path: Path) -> None:

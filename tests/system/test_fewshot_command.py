@@ -65,7 +65,11 @@ def test_tags_and_given_rows(folder: Path, tmp_path: Path) -> None:
     assert found["measure"] == "span F1"
     assert found["rows"][FINE_TUNED] == 6
     assert found["scores"][FINE_TUNED]["low"] is None
-    done = tilth(*asked(folder, tmp_path / "all", "--all-rows", "--epochs", 1))
+    every = asked(folder, tmp_path / "all", "--all-rows", "--epochs", 1)
+    refused = tilth(*every, code=2)
+    assert "--all-rows is one draw: leave --draws and --per-class out" in refused.stderr
+    begin = every.index("--draws")
+    done = tilth(*every[:begin], *every[begin + 4 :])
     assert "one draw: no interval is known" in done.stderr
     settings = read_json(tmp_path / "all" / "run.json")["settings"]
     assert (settings["draws"], settings["per_class"]) == (1, None)

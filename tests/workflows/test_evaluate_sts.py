@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny import read_json
+from tests.tiny import read_json, save_encoder
 from tests.tiny.rows import write_run
-from tilth.workflows.evaluate_sts import pairs_of
+from tilth.runs import Run
+from tilth.workflows.evaluate_sts import open_encoder, pairs_of
 
 
 @pytest.mark.parametrize("pairs", [None, 3, ["x"], "nothing-here"])
@@ -14,3 +15,12 @@ def test_pairs_of_a_training_that_are_not_there(pairs: object, tmp_path: Path) -
     asked = read_json(tmp_path / "run.json")
     (tmp_path / "run.json").write_text(json.dumps({**asked, "resolved": {"pairs": pairs}}))
     assert pairs_of(str(tmp_path)) is None
+
+
+def test_the_encoder_of_a_classifier_is_said_to_be_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Run.open(tmp_path, command="train classifier", settings={}, fingerprints={}, parts=0)
+    save_encoder(tmp_path / "model")
+    open_encoder(str(tmp_path), device="cpu")
+    assert f"{tmp_path} is a classifier or a tagger: the cosines are of its encoder" in caplog.text

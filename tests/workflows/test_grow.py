@@ -740,12 +740,13 @@ def test_labels_that_a_model_has_no_rows_of_are_named() -> None:
 
 
 def test_descriptions_that_are_alike_are_told(
-    place: Path, base: str, caplog: pytest.LogCaptureFixture
+    place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     same = place / "same.yaml"
     same.write_text("task_name: t\nlabels:\n  one: a sea\n  two: a sea\n")
+    task = read_grow_task(GrowSources(labels=str(same)))
     with caplog.at_level("WARNING"):
-        run_grow(place, base, train=None, test=None, labels=str(same))
+        assert Sources(task, None, Growth(), place, "cpu")._encoder is not None
     assert "the descriptions of 'one' and 'two' (cosine 1.00) are alike:" in caplog.text
 
 

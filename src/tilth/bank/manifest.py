@@ -26,7 +26,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from tilth.bank.settings import LANES, Format, Rules
 from tilth.errors import InputError, TilthError
 from tilth.files import atomic_write, check_input
-from tilth.runs import read_run_json
+from tilth.runs import command_of
 from tilth.storage import pull
 
 MANIFEST, QUANTIZER, SHARDS, ENCODER = "bank.json", "codec.safetensors", "shards", "encoder"
@@ -131,7 +131,7 @@ def read_manifest(bank: Path) -> Manifest:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        command = read_run_json(bank)["command"] if (bank / "run.json").is_file() else None
+        command = command_of(bank)
         mend = "name the folder of a bank (tilth bank build SOURCE --out BANK makes one)"
         if command == "bank build":
             mend = "its building is not finished: run the same `tilth bank build` again"

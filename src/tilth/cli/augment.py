@@ -92,7 +92,10 @@ def _show(results: dict[str, Any], out: Path) -> None:
     if missing:
         few = sorted(results["shortfall"].items(), key=lambda one: -one[1])[:5]
         named = ", ".join(f"{name} {count:,}" for name, count in few)
-        say(f"too few sentences of some classes, {missing:,} rows are missing: {named}")
+        say(
+            f"too few sentences of some classes, {missing:,} rows are missing: {named}; more "
+            "--candidates, or a larger bank, may give them"
+        )
     say(f"data set: {out / 'dataset'}")
     say(f"report: {out / 'report.html'}")
     trained = "tagger" if results["kind"] == "tags" else "classifier"

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _FIRST_TEXT_TOP_K = 0
 # A first text takes one row where an input of a pair task takes a dozen.
 _FIRST_TEXTS_A_PART = 8
+_PART, _PAID_PART = 256, 32  # inputs; a stopped run loses the answers of a part
 _LONGEST = 64  # items whose prompts are measured to choose the rows
 _ASKED_TOGETHER = 64  # jobs whose candidates an endpoint is asked for together
 _FIRST = "x1"  # folder of the run that writes the first texts of pairs from nothing
@@ -80,6 +81,8 @@ class GenerateRequest:
         else:  # an endpoint gives no distributions, and applies its own template
             is_chat = self.lm.is_chat
             done = replace(self.settings, chat=False, decay=0.0)
+        if done.part_size is None:
+            done = replace(done, part_size=_PART if isinstance(self.lm, LM) else _PAID_PART)
         object.__setattr__(self, "settings", done)
         if self.settings.system and not is_chat:
             raise InputError(
@@ -145,6 +148,12 @@ class GenerateRequest:
         special = special_strings(tokenizer)
         return Task(self.task.name, tuple(replace(label, special=special) for label in labels))
 
+    @property
+    def part_size(self) -> int:
+        """Return the number of inputs of a part."""
+        assert self.settings.part_size is not None  # set above
+        return self.settings.part_size
+
     def items(self) -> list[Item]:
         """Return the items to write texts for."""
         if self.inputs is None:
@@ -153,7 +162,7 @@ class GenerateRequest:
 
     def first_stage(self) -> GenerateRequest:
         """Return the request that generates the first texts (from-x1)."""
-        size = self.settings.part_size * _FIRST_TEXTS_A_PART
+        size = self.part_size * _FIRST_TEXTS_A_PART
         settings = replace(self.settings, per_input=1, top_k=_FIRST_TEXT_TOP_K, part_size=size)
         return replace(
             self,
@@ -200,7 +209,7 @@ def generate(
     any_task: bool = False,
     out: str | Path | None = None,
     overwrite: bool = False,
-    part_size: int = 256,
+    part_size: int | None = None,
     rows: int | None = None,
     cluster: Cluster | None = None,
     quiet: bool = True,
@@ -224,7 +233,7 @@ def generate(
         any_task: let a model write for a task that it was not trained on, such as the starter.
         out: the run folder, from which work resumes; default: a temporary folder.
         overwrite: start the run folder anew.
-        part_size: inputs decoded and written as one part.
+        part_size: inputs decoded and written as one part; None: 256, of an endpoint 32.
         rows: sequences decoded in parallel, chosen from the free memory when None; at an
             endpoint, concurrent requests, 8 when None.
         cluster: where parts are made; None: in this process. Workers load the model by its name.
@@ -331,7 +340,7 @@ def _complete_run(
 ) -> None:
     """Make the missing parts and the data set of a run; measure label fit with `is_measured`."""
     task, lm, settings = request.task, request.lm, request.settings
-    size = settings.part_size
+    size = request.part_size
     precision = {"precision": lm.precision} if isinstance(lm, LM) else {}
     joined = _STOP.join(f"{item.source_id}{_STOP}{item.labels[0].name}" for item in items)
     prints = {"inputs": text_id(joined), "model": lm.fingerprint}

@@ -48,7 +48,9 @@ class GenerateSettings(Sampling):
         int, CANDIDATES, "Texts drawn for each; the one that fits its label best is kept."
     ] = 1
     seed: Annotated[int, SEED, "Same settings and seed, same rows."] = 0
-    part_size: Annotated[int, PARTS, "Inputs written as one part."] = 256
+    part_size: Annotated[
+        int | None, PARTS, "Inputs written as one part; default: 256, of an endpoint 32."
+    ] = None
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -189,7 +189,7 @@ class Endpoint:
                 self.policy = patient
         raise InputError(
             f"endpoint {self.base_url} gives no log-probabilities of prompts ({why}): leave out "
-            "--candidates, or use completions (openai:) of a server that does, such as vLLM"
+            "--candidates, or ask a server that does, such as vLLM, for completions (openai:)"
         )
 
     def warn_once(self, message: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tilth.errors import InputError, TilthError
+from tilth.errors import InputError
 from tilth.files import (
     check_input,
     disk_errors,
@@ -22,7 +22,7 @@ from tilth.files import (
     try_lock,
     write_file,
 )
-from tilth.runs.run_json import RunMismatch, read_run_json
+from tilth.runs.run_json import RunMismatch, command_of
 from tilth.storage import as_path, names, pull
 from tilth.urls import url_of
 
@@ -65,11 +65,8 @@ def _is_written(folder: Path) -> bool:
 
 def refuse_other_command(path: Path, command: str) -> None:
     """Refuse to replace the run of another command: this one may read it."""
-    try:
-        found = read_run_json(path)["command"]
-    except TilthError:  # none, or damaged and to be begun anew
-        return
-    if found != command:
+    found = command_of(path)
+    if found not in (None, command):  # a damaged one is begun anew
         raise RunMismatch(
             f"{path}: holds a run of `tilth {found}`: choose another --out, or remove the folder"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -104,6 +105,13 @@ def finished_results(folder: Path, kinds: Mapping[str, type] = {}) -> dict[str, 
 def write_results(folder: Path, results: Mapping[str, Json]) -> None:
     """Write a folder's results.json."""
     write_file(folder / RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+
+
+def command_of(folder: Path) -> str | None:
+    """Return the command of a run; None where no run can be read."""
+    with suppress(TilthError):
+        return str(read_run_json(folder)["command"])
+    return None
 
 
 def differences(found: Mapping[str, Json], asked: Mapping[str, Json]) -> list[str]:

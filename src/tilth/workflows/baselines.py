@@ -53,7 +53,7 @@ class Baseline:
         return found
 
 
-def baselines(rows: LabeledExamples, *, device: str = "auto") -> list[System]:
+def baselines(rows: LabeledExamples, *, device: str = "auto", quiet: bool = True) -> list[System]:
     """Fit the baselines of a task on at most 20,000 labelled rows.
 
     For texts: logistic regression on the embeddings of an encoder and on TF-IDF of words and word
@@ -69,13 +69,13 @@ def baselines(rows: LabeledExamples, *, device: str = "auto") -> list[System]:
             names.insert(0, SETFIT)
         if _starter(device) is None:
             names = [TFIDF, MAJORITY]
-    return [
-        System(
-            name, fit_baseline(name, rows, device=device),
-            STARTER if name in (SETFIT, ENCODER) else "",
-        )
-        for name in names
-    ]  # fmt: skip
+    found = []
+    with Progress(len(names), quiet=quiet, what=f"baselines ({', '.join(names)})") as progress:
+        for name in names:
+            base = STARTER if name in (SETFIT, ENCODER) else ""
+            found.append(System(name, fit_baseline(name, rows, device=device), base))
+            progress.advance(1)
+    return found
 
 
 def fit_baseline(name: str, rows: LabeledExamples, *, device: str = "auto") -> Baseline:

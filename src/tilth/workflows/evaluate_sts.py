@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -31,13 +32,15 @@ from tilth.report.encoders import (
     ValidationCurve,
     write_encoder_report,
 )
-from tilth.runs import RESULTS, Progress, Run, RunMismatch, read_run_json, refuse_inside
+from tilth.runs import RESULTS, Progress, Run, RunMismatch, command_of, read_run_json, refuse_inside
 from tilth.workflows.open_bank import is_words, open_words
 from tilth.workflows.settings import StsSettings
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
+
+log = logging.getLogger(__name__)
 
 AnyEncoder: TypeAlias = "SentenceTransformer | StaticEncoder"
 Scores = dict[str, dict[str, Any]]
@@ -60,6 +63,11 @@ def open_encoder(
             return static
         from tilth.models.encoder import load_encoder
 
+        if command_of(Path(name)) in ("train classifier", "train tagger"):
+            log.warning(
+                "%s is a classifier or a tagger: the cosines are of its encoder, which learnt "
+                "labels", name,
+            )  # fmt: skip
         return load_encoder(name, pooling=pooling, device=device)
     if pooling is not None:
         raise InputError(f"encoder {name!r} averages word vectors: leave pooling out")

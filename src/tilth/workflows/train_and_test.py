@@ -97,12 +97,13 @@ class _Job:
         self, systems: Sequence[System], rows: LabeledExamples, data: Source, **columns: Any
     ) -> dict[str, Any]:
         """Compare systems and the simple baselines, fitted on rows."""
-        simple = baselines(rows, device=self.settings.device) if self.baseline else []
+        device, quiet = self.settings.device, self.settings.quiet
+        simple = baselines(rows, device=device, quiet=quiet) if self.baseline else []
         training = self.settings.finetuning
         settings = EvaluateSettings(
             bootstrap=self.bootstrap, seed=training.seed, precision=training.precision, **columns
         )
-        return compare_systems([*systems, *simple], data, settings, quiet=self.settings.quiet)
+        return compare_systems([*systems, *simple], data, settings, quiet=quiet)
 
     def compare_on_test(
         self, systems: Sequence[System], rows: LabeledExamples, data: Source, **columns: Any

@@ -287,7 +287,7 @@ class _GrowingClassifier(Growing):
             systems.append(System(arm.name, said, self.trainer.base_of(arm)))
         if self.given.encoder is None and len(self.task.rows):  # baselines of the starter encoder
             names = {one.name for one in systems}
-            more = baselines.baselines(self.task.rows, device=self.device)
+            more = baselines.baselines(self.task.rows, device=self.device, quiet=search.quiet)
             systems += [one for one in more if one.name not in names]
         how = EvaluateSettings(
             bootstrap=bootstrap, seed=self.settings.seed, text=sources.text, label=sources.label
