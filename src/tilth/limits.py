@@ -167,6 +167,7 @@ TextColumns = Annotated[
     str | Sequence[str] | None,
     "The column of texts, the two of pairs with a comma, or that of tokens.",
 ]
+PairColumns = Annotated[str | Sequence[str] | None, "The two columns of texts, with a comma."]
 LabelColumn = Annotated[str | None, "The column of labels, or of tags; default: a usual name."]
 
 # Curated sets

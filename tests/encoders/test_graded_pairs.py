@@ -95,6 +95,27 @@ def test_other_names_of_columns_and_other_columns() -> None:
     assert read_pairs(renamed).train.column_names == ["text_a", "text_b", "label"]
 
 
+def test_columns_are_taken_by_any_names(tmp_path: Path) -> None:
+    given = graded_pairs(60)
+    usual = read_pairs(rows(**given))
+    one, two, label = (given[name] for name in ("text_a", "text_b", "label"))
+    names = ("Satz A", "Satz B"), "Note"
+    own = {"Satz B": two, "Note": label, "Satz A": one, "text_a": ["another"] * 60}
+    found = read_pairs(rows(**own), names=names)
+    assert found.train.to_dict() == usual.train.to_dict()
+    turned = read_pairs(rows(**given), names=(("text_b", "text_a"), None))
+    assert set(turned.all_rows()["text_a"]) == set(two)
+    file = write_rows(tmp_path / "a.jsonl", Dataset.from_dict(own).to_list())
+    assert read_dev_pairs(str(file), names=names).to_dict() == rows(**given).to_dict()
+    for wrong, said in (
+        ((("Satz A",), None), "--text names one column, 'Satz A': name the two of pairs"),
+        ((("Satz A", "Satz C"), None), "no column 'Satz C': there are Satz B, Note, Satz A"),
+        ((names[0], "Grade"), "no column 'Grade'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            read_pairs(rows(**own), names=wrong)
+
+
 def test_an_empty_validation_part_counts_as_none_and_an_empty_set_is_named() -> None:
     given = rows(**graded_pairs(60))
     pairs = read_pairs(DatasetDict(train=given, validation=given.select([])))

@@ -259,7 +259,9 @@ def test_a_server_without_likelihoods_is_refused_before_a_text_is_asked_for(
         endpoint = load(server, chat=chat)
         with pytest.raises(InputError, match="gives no log-probabilities of prompts") as refused:
             tilth.generate("sts-x2", endpoint, TEXTS, candidates=2)
-        assert "leave out --candidates, or ask a server that does, such as vLLM" in str(refused.value)
+        assert "leave out --candidates, or ask a server that does, such as vLLM" in str(
+            refused.value
+        )
         assert all({"echo", "prompt_logprobs"} & set(body) for body in server.requests)
         assert endpoint.policy == QUICK
         assert len(tilth.generate("sts-x2", endpoint, TEXTS[:1]))

@@ -248,7 +248,7 @@ def input_columns(
         if len(chosen) not in (1, 2) or len(set(chosen)) < len(chosen):
             raise InputError(f"text names {len(chosen)} columns: name one, or two different ones")
         for column in chosen:
-            _check_column(column, names, name)
+            check_column(column, names, name)
         return chosen
     for column in TOKENS:
         if tagged and column in names and pa.types.is_nested(_type(dataset, column)):
@@ -298,7 +298,7 @@ def _label_column(
 ) -> str | None:
     names = dataset.column_names
     if label is not None:
-        _check_column(label, names, name)
+        check_column(label, names, name)
         if label in texts:
             raise InputError(f"{name}column {label!r} holds the texts: name that of the labels")
         return label
@@ -311,7 +311,8 @@ def _label_column(
     return found
 
 
-def _check_column(column: str, names: Sequence[str], name: str) -> None:
+def check_column(column: str, names: Sequence[str], name: str) -> None:
+    """Refuse a column that is not there; `name` begins the message."""
     if column not in names:
         raise InputError(f"{name}no column {column!r}: there are {', '.join(names)}")
 
@@ -406,7 +407,8 @@ def read_labelled_table(dataset: Dataset) -> LabelledTable:
     if missing:
         raise InputError(
             f"no column {missing[0]!r} among {', '.join(names) or 'none'}: a labelled set has "
-            "text_a, text_b, label, or text, label: rename its columns"
+            "text_a, text_b, label, or text, label: rename its columns, or name them with --text "
+            "and --label where the command takes these"
         )
     if not len(dataset):
         raise InputError("the set has no rows: give one with labelled texts")

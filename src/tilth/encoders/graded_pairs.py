@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ from tilth.data.examples import (
     SECOND_TEXT,
     LabelledTable,
     Source,
+    check_column,
+    input_columns,
     open_rows,
     read_labelled_table,
 )
@@ -39,6 +42,7 @@ _NAMES = {
     TEXT_B: SECOND_TEXT,
     LABEL: (LABEL, "score", "similarity_score"),
 }
+Names: TypeAlias = "tuple[str | Sequence[str] | None, str | None]"
 _TRAIN, _VALIDATION = "train", "validation"
 _SHARES = (0.1, 0.25, 0.5)  # of the validation part: the first that is enough
 _FEWEST = 3  # pairs for a meaningful rank correlation
@@ -81,6 +85,7 @@ def read_pairs(
     *,
     seed: int = 0,
     split: bool = True,
+    names: Names = (None, None),
 ) -> TrainingPairs:
     """Read and check graded pairs.
 
@@ -95,10 +100,12 @@ def read_pairs(
             a run that holds one, a labelled file, a hub data set. Columns text_a, text_b and
             label (or sentence1, sentence2 and score).
         split: hold pairs out of a set without a validation part.
+        names: of the columns of texts and of labels; None: usual ones.
     """
     splits = _splits(source)
     where = f"{source}: " if isinstance(source, str | Path) else ""
     try:
+        splits = {split: _renamed(rows, names) for split, rows in splits.items()}
         train, highest = _checked(splits[_TRAIN], _TRAIN)
         if highest > 1:
             log.warning("%slabels are taken as 0 to %g: divided by %g", where, highest, highest)
@@ -114,7 +121,11 @@ def read_pairs(
 
 
 def read_dev_pairs(
-    source: Source, split: str = _VALIDATION, *, highest: float | None = None
+    source: Source,
+    split: str = _VALIDATION,
+    *,
+    highest: float | None = None,
+    names: Names = (None, None),
 ) -> Dataset:
     """Read graded pairs that choose a checkpoint.
 
@@ -122,12 +133,29 @@ def read_dev_pairs(
         split: of a source that has several.
         highest: labels are 0 to this, and divided by it; None: 1 or 5, as of `read_pairs`; `ANY`:
             they are any numbers.
+        names: as of `read_pairs`.
     """
     rows, where = open_rows(source, chosen_split(source, split))
     try:
-        return _kept(_checked(rows, split, highest)[0])
+        return _kept(_checked(_renamed(rows, names), split, highest)[0])
     except InputError as error:
         raise InputError(f"{where}{error}") from error
+
+
+def _renamed(rows: Dataset, names: Names) -> Dataset:
+    """Return pairs with the named columns as text_a, text_b and label."""
+    text, label = names
+    new: dict[str, str] = {}
+    if text is not None:
+        chosen = input_columns(rows, "", text, tagged=False)
+        if len(chosen) != 2:
+            raise InputError(f"--text names one column, {chosen[0]!r}: name the two of pairs")
+        new = dict(zip(chosen, (TEXT_A, TEXT_B), strict=True))
+    if label is not None:
+        check_column(label, rows.column_names, "")
+        new[label] = LABEL
+    others = [name for name in new.values() if name in rows.column_names and name not in new]
+    return rows.remove_columns(others).rename_columns(new)
 
 
 def _splits(source: Source) -> dict[str, Dataset]:

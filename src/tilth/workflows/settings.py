@@ -28,6 +28,7 @@ from tilth.limits import (
     TRAININGS,
     LabelColumn,
     ModelPrecision,
+    PairColumns,
     Resamples,
     SourceSplit,
     TextColumn,
@@ -202,6 +203,8 @@ class EncoderOptions:
         str | None, "STS sets to measure base and result on (see tilth evaluate sts)."
     ] = None
     drop_overlap: Annotated[bool, "Leave out pairs that hold a sentence of these sets."] = False
+    text: PairColumns = None
+    label: LabelColumn = None
     training: Annotated[Training, "Training"] = field(default_factory=Training)
 
 
@@ -220,6 +223,8 @@ class ScorerOptions:
         str | None,
         "A labelled set of pairs, such as NLI, that the base is trained on before, for 3 epochs.",
     ] = None
+    text: PairColumns = None
+    label: LabelColumn = None
     symbols: Annotated[
         bool,
         "Keep all characters. Else all but letters, digits, spaces, commas and full stops are "

@@ -87,7 +87,8 @@ def train_and_measure(
     refuse_inside(out, source, named=(base, sts))
     found = read_sets(sts) if sts is not None else []
     check_sets(found, "all")
-    parts = read_pairs(source, seed=training.seed)
+    names = options.text, options.label
+    parts = read_pairs(source, seed=training.seed, names=names)
     notes = []
     if options.drop_overlap:
         before = len(parts.all_rows())
@@ -95,7 +96,7 @@ def train_and_measure(
         dropped = before - len(parts.all_rows())
         notes.append(f"{dropped:,} pairs hold a sentence of the sets and were left out.")
     encoder = train_encoder(
-        parts.splits() if options.drop_overlap else source, base, out,
+        parts.splits() if options.drop_overlap or any(names) else source, base, out,
         device=device, overwrite=overwrite, quiet=quiet, **asdict(training),
     )  # fmt: skip
     written = 0 if parts.written is None else int(parts.written.sum())

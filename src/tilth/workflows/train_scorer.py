@@ -57,17 +57,18 @@ def train_scorer(
     training = options.training
     read = filter(None, (options.dev, options.test, options.first))
     refuse_inside(out, pairs, *read, named=[options.base])
-    parts = read_pairs(pairs, seed=training.seed, split=options.dev is None)
+    names = options.text, options.label
+    parts = read_pairs(pairs, seed=training.seed, split=options.dev is None, names=names)
     held, train, test, highest = parts.validation, parts.train, None, parts.highest
     known: list[NamedTexts] = [("training", pairs, _pairs_of(parts.all_rows()))]
     if options.first is not None:
         known.append(("first", options.first, read_examples(options.first).texts))
     if options.dev is not None:
-        train, held = parts.all_rows(), read_dev_pairs(options.dev, highest=highest)
+        train, held = parts.all_rows(), read_dev_pairs(options.dev, highest=highest, names=names)
         check_disjoint("validation", options.dev, _pairs_of(held), *known)
         known.append(("validation", options.dev, _pairs_of(held)))
     if options.test is not None:
-        test = read_dev_pairs(options.test, "test", highest=highest)
+        test = read_dev_pairs(options.test, "test", highest=highest, names=names)
         check_disjoint("test", options.test, _pairs_of(test), *known)
     settings = ClassifierTraining(
         options.base, training, seeds=options.seeds, device=device, overwrite=overwrite,
