@@ -10,7 +10,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 from tilth.data.curate import curate
-from tilth.data.examples import read_examples
+from tilth.data.examples import open_rows, read_examples
 from tilth.errors import InputError
 
 SINGLE = [
@@ -160,8 +160,9 @@ def test_data_frames_are_read_and_other_types_refused() -> None:
     examples = read_examples(pd.DataFrame(rows, index=[7, 8]))
     assert examples.texts == [("x",), ("y",)]
     assert len(curate(rows, validation=0)["train"]) == 2
-    with pytest.raises(InputError, match=r"row 0 .*: 'x' is no row: give dicts"):
-        read_examples(pd.Series(["x", "y"]).tolist())
+    assert open_rows(["x", "y"], "train")[0]["text"][:] == ["x", "y"]
+    with pytest.raises(InputError, match=r"row 1 .*: 3 is no row: give dicts"):
+        open_rows(["x", 3], "train")
     with pytest.raises(InputError, match=r"the data frame cannot be read \(.*\): give columns"):
         read_examples(pd.DataFrame({"text": ["a", "b"], "label": ["x", 1]}))
     with pytest.raises(InputError, match="the rows are of type Series: give a data set"):
@@ -256,7 +257,7 @@ def frame(**columns: list[Any]) -> Dataset:
     [
         (frame(text=[], label=[]), {}, "the set has no rows"),
         ([], {}, "the list has no rows"),
-        (["a"], {}, "'a' is no row: give dicts"),
+        ([7], {}, "7 is no row: give dicts"),
         (frame(a=["x"], b=["y"], label=[1]), {}, "which column holds the texts.*a, b, label"),
         (frame(text=["x"], mood=["y"]), {}, "which column holds the labels.*text, mood"),
         (frame(text=["x"], label=[1]), {"text": "body"}, "no column 'body': there are text, label"),

@@ -183,7 +183,7 @@ def prefer_curated(source: Source) -> Source:
 
 
 def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
-    """Return the rows of any source, and its name for messages."""
+    """Return the rows of any source, and its name for messages; a string in a list is a text."""
     from datasets import Dataset, DatasetDict
 
     if isinstance(source, Dataset):
@@ -211,6 +211,8 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
     with TempArrowWriter("the list") as writer:
         for number, row in enumerate(source):
             location = row_location(source, number, split)
+            if isinstance(row, str):
+                row = {"text": row}
             if not isinstance(row, Mapping):
                 raise InputError(
                     f"{location}: {row!r:.60} is no row: give dicts such as "

@@ -114,8 +114,6 @@ def predict_to_run(
         data = data.tolist()
     if isinstance(data, str | Path):
         refuse_inside(out, str(data), named=[named])
-    elif isinstance(data, Sequence) and data and isinstance(data[0], str):
-        data = [{"text": text} for text in data]
     rows, where = open_rows(data, settings.split)
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
