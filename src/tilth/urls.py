@@ -26,10 +26,11 @@ def cache_folder() -> Path:
     """Return the folder of the copies and of what is known of them."""
     if chosen := os.environ.get("TILTH_CACHE"):
         return Path(os.path.expanduser(chosen)).absolute()
-    home = os.path.expanduser("~")
-    if home == "~":  # of a user without a home, such as one of a container
-        return Path(tempfile.gettempdir(), f"tilth-{os.getuid()}").absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path(home, ".cache"), "tilth").absolute()
+    for folder in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
+        if os.path.isabs(folder):
+            return Path(folder, "tilth")
+    # A user without a home, such as one of a container.
+    return Path(tempfile.gettempdir(), f"tilth-{os.getuid()}").absolute()
 
 
 def copies_folder() -> Path:

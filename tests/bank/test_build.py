@@ -374,6 +374,25 @@ def test_a_job_stopped_before_its_first_part_is_no_overwritten_one(
     assert not caplog.messages
 
 
+def test_a_stopped_overwriting_keeps_the_earlier_bank_until_the_new_one_is_built(
+    tmp_path: Path, parts: None
+) -> None:
+    a, b, c = three(tmp_path)
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"\xff\xfe broken\n")
+    bank = tmp_path / "bank"
+    make(bank, [a, b])
+    before = content(bank)
+    with stopped("_make_part", 1), pytest.raises(KeyboardInterrupt):
+        make(bank, [b, c], overwrite=True)
+    with stopped("_make_part", 1), pytest.raises(KeyboardInterrupt):
+        make(bank, [b, c])
+    assert (bank / ".tilth-old").is_dir()
+    with pytest.raises(InputError, match=r"bad\.txt"):
+        make(bank, [b, c, bad])
+    assert content(bank) == before
+
+
 def test_building_again_leaves_an_unfinished_adding(tmp_path: Path, parts: None) -> None:
     a, b, c = three(tmp_path)
     make(tmp_path / "bank", [a])

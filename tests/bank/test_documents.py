@@ -134,6 +134,7 @@ def test_files_without_text_and_links_to_others_are_told_and_left_out(
 ) -> None:
     for name, data in (("a.txt", "One.\n"), ("b.txt", " \n\n"), ("c.csv", "text\n")):
         (tmp_path / name).write_text(data)
+    (tmp_path / "A.txt").symlink_to(tmp_path / "a.txt")
     (tmp_path / "d.txt").symlink_to(tmp_path / "a.txt")
     sources = find_sources(tmp_path)
     assert [Path(source.name).name for source in sources] == ["a.txt", "b.txt", "c.csv"]
@@ -141,6 +142,7 @@ def test_files_without_text_and_links_to_others_are_told_and_left_out(
     assert found == [b"One.\n", b" \n\n"]
     said = [line.removeprefix(f"{tmp_path}/") for line in caplog.messages]
     assert said == [
+        f"A.txt: leads to {tmp_path}/a.txt: left out",
         f"d.txt: leads to {tmp_path}/a.txt: left out", "b.txt: holds no text",
         "c.csv: holds no text",
     ]  # fmt: skip

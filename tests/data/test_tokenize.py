@@ -44,7 +44,15 @@ def test_rules_are_kept_as_json(learned: Any) -> None:
     assert WordTokenizer.of(json.loads(json.dumps(asdict(rules)))) == rules
 
 
-@pytest.mark.parametrize("found", [{}, {"letters": "'"}, {**asdict(ENGLISH), "kept": "Mr."}])
+@pytest.mark.parametrize(
+    "found",
+    [
+        {},
+        {"letters": "'"},
+        {**asdict(ENGLISH), "kept": "Mr."},
+        {**asdict(ENGLISH), "endings": [""]},
+    ],
+)
 def test_what_are_no_rules_gives_the_usual_ones(found: Any) -> None:
     assert WordTokenizer.of(found) is ENGLISH
 

@@ -276,6 +276,7 @@ def test_self_debiasing_off_is_said_once(caplog: pytest.LogCaptureFixture) -> No
         ('She said "hello" and "bye', False, "She said 'hello' and 'bye"),
         ('Sure! "A dog runs."', True, 'A dog runs."'),
         ('Sure! Here is a ticket:\n\n"**A dog runs.**"', True, 'A dog runs."'),
+        ('"**A dog** runs in **a park**"', True, '**A dog** runs in **a park**"'),
         ('Okay "A dog" runs.', True, "Okay 'A dog' runs.\""),
         ("Dear team:\nA dog\nruns.", True, 'A dog\nruns."'),
     ],
@@ -327,8 +328,7 @@ def test_run_goes_on_after_the_server_was_gone_for_long(tmp_path: Path) -> None:
 def test_parts_of_an_endpoint_are_small_and_another_count_is_named(tmp_path: Path) -> None:
     with OpenAIServer() as server:
         generate("review-sentiment", load(server), count=5, out=tmp_path)
-        found = read_json(tmp_path / "run.json")["settings"]
-        assert (found["part_size"], found["count"]) == (32, 5)
+        assert read_json(tmp_path / "run.json")["settings"]["part_size"] == 32
         with pytest.raises(RunMismatch, match="count is 5 in the folder, 6 asked"):
             generate("review-sentiment", load(server), count=6, out=tmp_path)
 

@@ -232,6 +232,8 @@ def test_special_tokens_stand_around_texts_of_a_script_without_latin_letters() -
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
     (window,) = encode_words(tokenizer, [["ж", "щ"]], 32)
     assert window.token_ids.tolist() == [0, 2, 3, 1]
+    first, second = encode_words(tokenizer, [["<s>"], ["ж"]], 32)
+    assert (first.token_ids.tolist(), second.token_ids.tolist()) == ([0, 0, 1], [0, 2, 1])
 
 
 def test_a_word_without_pieces_is_unknown_and_moves_no_other(base: str) -> None:

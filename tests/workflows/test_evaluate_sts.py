@@ -22,5 +22,8 @@ def test_the_encoder_of_a_classifier_is_said_to_be_one(
 ) -> None:
     Run.open(tmp_path, command="train classifier", settings={}, fingerprints={}, parts=0)
     save_encoder(tmp_path / "model")
+    open_encoder(str(tmp_path / "model"), device="cpu")
+    assert "the cosines are of its encoder" in caplog.text
+    caplog.clear()
     open_encoder(str(tmp_path), device="cpu")
     assert f"{tmp_path} is a classifier or a tagger: the cosines are of its encoder" in caplog.text

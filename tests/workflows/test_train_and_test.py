@@ -318,6 +318,9 @@ def test_figures_of_a_test_set_are_not_replaced_by_those_of_validation_rows(
     with pytest.raises(InputError, match=r"measured on .*: give --test to measure it again, or"):
         train(made, file, out=out)
     assert read_json(out / "results.json") == before
+    (out / "results.json").write_text('{"tested": {"on": "test"}}')
+    with pytest.raises(InputError, match="was measured on None"):
+        train(made, file, out=out)
     train(made, file, out=out, overwrite=True)
     assert read_json(out / "results.json")["tested"]["on"] == "validation"
 

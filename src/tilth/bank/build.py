@@ -69,6 +69,7 @@ def build_bank(
     text_encoder = TextEncoder.load(encoder, device=device)
     asked = asdict(settings)
     del asked["workers"], asked["quiet"], asked["cluster"]
+    was_empty = _is_empty(path)
     run = Run.open(
         path,
         command="bank build",
@@ -76,10 +77,10 @@ def build_bank(
         fingerprints={"encoder": text_encoder.fingerprint},
         parts=0,
         outputs=(MANIFEST, QUANTIZER, SHARDS, ADDING, INDEX, ENCODER),
-        overwrite=overwrite or _is_empty(path),
+        overwrite=overwrite or was_empty,
     )
     with run:
-        if not overwrite:  # only an empty build is set aside
+        if was_empty and not overwrite:
             run.drop_replaced()
         if (path / MANIFEST).exists():
             _check_sources(path, found)
@@ -122,7 +123,7 @@ def add_to_bank(
     pull(path / ADDING, clean=True)  # another machine may have begun one
     anew = overwrite or _is_finished(path, read_manifest(path)) or not has_parts(path)
     with _job(path, asked, overwrite=anew) as job:
-        if not overwrite:
+        if anew and not overwrite:
             job.drop_replaced()
         manifest = read_manifest(path)  # another process may have added meanwhile
         pull(path)

@@ -242,8 +242,10 @@ def rewrite(
 
     if how.tries is not None and not how.check:
         raise InputError("--tries counts with --check only: give both, or neither")
-    if settings.round_trip and (how.polarity or how.model != "starter"):
-        raise InputError("--round-trip translates and checks nothing: no --polarity, no --model")
+    if settings.round_trip and (how.check or how.polarity or how.model != "starter"):
+        raise InputError(
+            "--round-trip translates and checks nothing: leave --check, --polarity and --model out"
+        )
     settings = replace(settings, tries=(how.tries or TRIES) if how.check else 1)
 
     def load() -> Rewriter | RoundTripRewriter:

@@ -65,10 +65,12 @@ class WordTokenizer:
         made: dict[str, Any] = {
             name: tuple(one) if isinstance(one, list) else one for name, one in rules.items()
         }
-        is_whole = made.keys() == usual.keys()
-        if not is_whole or any(type(made[name]) is not type(one) for name, one in usual.items()):
-            return ENGLISH
-        return cls(**made)
+        is_whole = made.keys() == usual.keys() and all(
+            type(made[name]) is type(one)
+            and (not isinstance(one, tuple) or all(w and isinstance(w, str) for w in made[name]))
+            for name, one in usual.items()
+        )
+        return cls(**made) if is_whole else ENGLISH
 
     def tokenize(self, sentence: str) -> list[str]:
         """Return the words of a sentence; nothing but white space is lost.

@@ -252,7 +252,7 @@ def share_tokens(reply: Reply) -> list[int]:
 
 def _without_bold(text: str) -> str:
     is_bold = len(text) > 4 and text.startswith("**") and text.endswith("**")
-    return text[2:-2] if is_bold else text
+    return text[2:-2] if is_bold and "**" not in text[2:-2] else text
 
 
 def unquote(answer: str, prompt: str, *, is_whole: bool) -> str:

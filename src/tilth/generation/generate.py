@@ -9,6 +9,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from heapq import nlargest
@@ -38,7 +39,15 @@ from tilth.models.chat import chat_prompt, has_chat_template
 from tilth.models.endpoint import Endpoint
 from tilth.models.names import loaded
 from tilth.models.special_tokens import special_strings
-from tilth.runs import Progress, Run, part_sizes, refuse_foreign, refuse_other_command
+from tilth.runs import (
+    Progress,
+    Run,
+    RunMismatch,
+    part_sizes,
+    read_run_json,
+    refuse_foreign,
+    refuse_other_command,
+)
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster, check_fingerprints
 from tilth.storage import as_path, remove
@@ -327,6 +336,18 @@ def run_generate(
     return load_rows(out)
 
 
+def _check_count(out: Path, count: int | None) -> None:
+    """Refuse a run of another count; its items would only be said to be others."""
+    found = count
+    with suppress(TilthError):  # there is no run
+        found = read_run_json(out)["resolved"].get("count", count)
+    if found != count:
+        raise RunMismatch(
+            f"{out}: holds another run: count is {found} in the folder, {count} asked: "
+            "--overwrite starts anew, or choose another --out"
+        )
+
+
 def _complete_run(
     request: GenerateRequest,
     items: Sequence[Item],
@@ -341,6 +362,8 @@ def _complete_run(
     """Make the missing parts and the data set of a run; measure label fit with `is_measured`."""
     task, lm, settings = request.task, request.lm, request.settings
     size = request.part_size
+    if not overwrite:
+        _check_count(out, request.count)
     precision = {"precision": lm.precision} if isinstance(lm, LM) else {}
     joined = _STOP.join(f"{item.source_id}{_STOP}{item.labels[0].name}" for item in items)
     prints = {"inputs": text_id(joined), "model": lm.fingerprint}
@@ -353,7 +376,6 @@ def _complete_run(
         settings={
             **asdict(settings), "task": task.to_dict(), "model": lm.name, **precision,
             "rows": rows if isinstance(lm, LM) else None,  # requests at once change no text
-            "count": request.count,
         },
         fingerprints=prints,
         parts=-(-len(items) // size),
@@ -366,6 +388,7 @@ def _complete_run(
         part_sizes(len(items), size),
     )
     with run:
+        run.resolve("count", lambda: request.count)
         make_parts(run, job, cluster, quiet=quiet)
         labels, drops = _write_dataset(run, task, lm)
     if not labels:

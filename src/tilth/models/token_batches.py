@@ -199,8 +199,10 @@ def encode_words(tokenizer: Any, tokens: Sequence[Sequence[str]], max_length: in
     backend = _backend(tokenizer)
     joined = [" ".join(words) for words in tokens]
     encodings = backend.encode_batch(joined, add_special_tokens=False)
-    texts = (text for text, one in zip(joined, encodings, strict=True) if one.ids)
-    text = next(texts, "a")  # whose special tokens are looked at
+    special, text = set(tokenizer.all_special_ids), "a"  # around which special tokens are found
+    if not backend.encode(text, add_special_tokens=False).ids:  # of another script
+        usual = (n for n, one in enumerate(encodings) if one.ids and special.isdisjoint(one.ids))
+        text = next((joined[number] for number in usual), text)
     bare, whole = backend.encode(text, add_special_tokens=False).ids, backend.encode(text).ids
     before = next(n for n in range(len(whole)) if whole[n : n + len(bare)] == bare)
     begin = np.array(whole[:before], np.int64)  # special tokens before and after a text

@@ -106,8 +106,12 @@ def listed_labels(path: Path) -> list[str]:
 
 
 def columns_read(path: Path) -> list[str]:
-    """Return the columns that the run of a file read its texts from, where it keeps their names."""
-    for folder in path.parents[:3]:  # RUN/dataset/data/FILE
+    """Return the columns that a run read its texts from, where it keeps their names.
+
+    Args:
+        path: the run, or a file in it.
+    """
+    for folder in (path, *path.parents[:3]):  # RUN/dataset/data/FILE
         if (folder / "run.json").is_file():
             with suppress(TilthError):
                 found = read_run_json(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -158,11 +158,16 @@ def _task_of(values: list[Any]) -> str:
     return GRADE if isinstance(first, int | float) else CLASS
 
 
-def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> AnnotatedRows:
+def apply_annotations(
+    dataset: Dataset, judged: Mapping[str, Judged], read: Sequence[str] = ()
+) -> AnnotatedRows:
     """Give rows the labels that people gave them; take out those that they reject.
 
     Rows where people disagree without a majority stay as they are. Grades from 0 to 5 become
     labels from 0 to 1 where the set's labels lie there.
+
+    Args:
+        read: as `columns_read` returns them.
 
     Raises:
         InputError: no annotated row is in the set, or a label does not fit its column.
@@ -184,7 +189,7 @@ def apply_annotations(dataset: Dataset, judged: Mapping[str, Judged]) -> Annotat
     scale = _scale(labels)
     kind = table.schema.field(column).type if column else None
     for start in range(0, len(table), _ROWS):
-        rows = canonical_table(table.slice(start, _ROWS), names).to_pylist()
+        rows = canonical_table(table.slice(start, _ROWS), names, read).to_pylist()
         for place, row in enumerate(rows, start):
             found = judged.get(row_key(row["first"], row["text"], row["label"]))
             if found is None:

@@ -20,6 +20,7 @@ from tilth.errors import InputError
 from tilth.runs import refuse_inside
 from tilth.storage import as_path, exists, pull, push
 from tilth.urls import url_of
+from tilth.view.rows import columns_read
 from tilth.workflows.annotated import (
     CORRECTED,
     FLAGGED,
@@ -75,7 +76,8 @@ def curate_folder(
     rows = read_rows(source)
     annotated: AnnotatedRows | None = None
     if annotations is not None:
-        annotated = apply_annotations(rows, read_judged(annotations))
+        read = columns_read(as_path(source))
+        annotated = apply_annotations(rows, read_judged(annotations), read)
         rows = annotated.dataset
     try:
         curated = curate_rows(rows, options or CurateOptions())

@@ -63,7 +63,8 @@ def open_encoder(
             return static
         from tilth.models.encoder import load_encoder
 
-        if command_of(Path(name)) in ("train classifier", "train tagger"):
+        place = Path(name).expanduser()
+        if {"train classifier", "train tagger"} & {command_of(place), command_of(place.parent)}:
             log.warning(
                 "%s is a classifier or a tagger: the cosines are of its encoder, which learnt "
                 "labels", name,

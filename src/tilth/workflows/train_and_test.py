@@ -42,8 +42,8 @@ from tilth.report.systems import (
     unsure_gains,
     warnings_of,
 )
-from tilth.runs import read_results, refuse_inside, write_results
-from tilth.storage import as_path
+from tilth.runs import RESULTS, read_results, refuse_inside, write_results
+from tilth.storage import as_path, pull
 from tilth.workflows.augmented_run import (
     AugmentedSets,
     is_augmented,
@@ -183,11 +183,12 @@ def _keep_test(out: Path, own: str | Path | None) -> None:
     Args:
         own: the test set that is measured without asking.
     """
-    tested = (read_results(out) or {}).get("tested") or {}
+    pull(out / RESULTS, clean=True)  # from a URL
+    tested = (read_results(out, {"tested": dict}) or {}).get("tested", {})
     if tested.get("on") == "test" and own is None:
         raise InputError(
-            f"{out}: its model was measured on {tested['data']}: give --test to measure it again, "
-            "or --overwrite to train anew"
+            f"{out}: its model was measured on {tested.get('data')}: give --test to measure it "
+            "again, or --overwrite to train anew"
         )
 
 

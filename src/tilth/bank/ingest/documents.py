@@ -119,7 +119,8 @@ def find_sources(
                 mark = blake2b(mark.encode(), digest_size=8).hexdigest()
                 found[key] = RawSource(name, mark, None, place, column, split)
             else:
-                own = None if _is_lines(place) else column  # lines have no columns
+                # Lines have no columns but `text`.
+                own = None if _is_lines(place) and column != "text" else column
                 mark = _fingerprint(place, own, split)
                 found[key] = RawSource(name, mark, place, None, own, split)
     if not found:
@@ -179,10 +180,10 @@ def read_sources(
 def _distinct(files: Sequence[Path]) -> list[Path]:
     """Return the files of a folder without those that lead to an earlier one."""
     found: dict[Path, Path] = {}
-    for file in files:
+    for file in sorted(files, key=Path.is_symlink):  # links last
         if (first := found.setdefault(file.resolve(), file)) is not file:
             log.warning("%s: leads to %s: left out", file, first)
-    return list(found.values())
+    return [file for file in files if found[file.resolve()] is file]
 
 
 def _fingerprint(path: Path, column: str | None, split: str) -> str:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,11 @@ def read_encoder_growth(
 def _lacks(encoder: SentenceTransformer) -> dict[str, str]:
     """Return the sources of raw text that an encoder cannot learn from, with what it lacks."""
     if isinstance(encoder[0], StaticEmbedding):
-        return {SIMCSE: "dropout", DENOISED: "a decoder"}
-    config = getattr(getattr(encoder[0], "auto_model", None), "config", None)
-    return {} if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else {DENOISED: "a decoder"}
+        return {SIMCSE: "dropout", DENOISED: "a decoder that reads embeddings"}
+    config: Any = getattr(getattr(encoder[0], "auto_model", None), "config", None)
+    decoder: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    reads = decoder is not None and "encoder_hidden_states" in signature(decoder.forward).parameters
+    return {} if reads else {DENOISED: "a decoder that reads embeddings"}
 
 
 class GrowingEncoder(Growing):

@@ -317,8 +317,11 @@ def check_raw(raw: Sequence[str]) -> None:
         return
     if banks := [name for name in raw if is_bank([name])]:
         raise InputError(f"{banks[0]}: a bank is raw text alone: name one bank, or files")
-    beginnings = (islice(read_blocks(source), 2) for source in find_sources(raw))
-    if not sum(holds_text(block) for blocks in beginnings for block in blocks):
+    is_blank = True
+    for source in find_sources(raw):
+        blocks = list(islice(read_blocks(source), 2))
+        is_blank = is_blank and len(blocks) < 2 and not any(map(holds_text, blocks))
+    if is_blank:
         raise InputError(f"{raw[0]}: holds no text: give at least one")
 
 
