@@ -105,7 +105,7 @@ def read_pairs(
     splits = _splits(source)
     where = f"{source}: " if isinstance(source, str | Path) else ""
     try:
-        splits = {split: _renamed(rows, names) for split, rows in splits.items()}
+        splits = {part: _renamed(rows, names) for part, rows in splits.items()}
         train, highest = _checked(splits[_TRAIN], _TRAIN)
         if highest > 1:
             log.warning("%slabels are taken as 0 to %g: divided by %g", where, highest, highest)

@@ -341,7 +341,7 @@ def _check_count(out: Path, count: int | None) -> None:
     found = count
     with suppress(TilthError):  # there is no run
         found = read_run_json(out)["resolved"].get("count", count)
-    if found != count:
+    if None not in (found, count) and found != count:
         raise RunMismatch(
             f"{out}: holds another run: count is {found} in the folder, {count} asked: "
             "--overwrite starts anew, or choose another --out"
