@@ -83,8 +83,11 @@ def bootstrap_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed
     (counts,) = rows.counts
     whole = Counts.of(rows.times @ counts)
     drawn = [Counts.of(times @ counts) for times in _bootstrap(rows.times, resamples, seed)]
+    total = int(rows.times.sum())
     return {
-        name: _estimate(metric(whole), [metric(one) for one in drawn], _rows_of(metric, whole))
+        name: _estimate(
+            metric(whole), [metric(one) for one in drawn], _rows_of(metric, whole, total)
+        )
         for name, metric in metrics.items()
     }
 
@@ -111,12 +114,12 @@ def compare_scores(rows: UniqueRows, metrics: Metrics, *, resamples: int, seed: 
         (Counts.of(times @ first), Counts.of(times @ second))
         for times in _bootstrap(rows.times, resamples, seed)
     ]
-    swapped = list(_swapped(rows, resamples, seed))
+    swapped, total = list(_swapped(rows, resamples, seed)), int(rows.times.sum())
     found: Estimates = {}
     for name, metric in metrics.items():
         value = metric(whole[0]) - metric(whole[1])
         replicates = [metric(one) - metric(two) for one, two in drawn]
-        found[name] = _estimate(value, replicates, _rows_of(metric, whole[0]), least=-1.0)
+        found[name] = _estimate(value, replicates, _rows_of(metric, whole[0], total), least=-1.0)
         by_chance = [metric(one) - metric(two) for one, two in swapped]
         found[name]["p"] = _p_value(float(value), by_chance)
     return found
@@ -182,10 +185,10 @@ def _chunks(resamples: int, unique: int) -> Iterator[int]:
         yield min(size, resamples - begun)
 
 
-def _rows_of(metric: Callable[[Counts], Numbers], counts: Counts) -> float:
-    """Return how many rows a score is of; a mean over classes hangs on the rarest ones."""
+def _rows_of(metric: Callable[[Counts], Numbers], counts: Counts, rows: int) -> float:
+    """Return how many of the rows a score hangs on: a mean over classes on the rarest ones'."""
     if metric is not macro_f1:
-        return float(counts.total)
+        return rows
     some = counts.gold[counts.gold > 0]
     return float(len(some) / (1 / some).sum()) if len(some) else 0.0  # the harmonic mean
 
