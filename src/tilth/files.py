@@ -62,6 +62,12 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise TilthError(f"{path}: {_REMEDIES[number]}") from error
 
 
+def check_writable(folder: Path) -> None:
+    """Raise PermissionError, which `disk_errors` words, unless a folder can be written."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+
 def is_damage(error: Exception) -> bool:
     """Tell whether an error of reading is the file's fault, not of memory or permissions."""
     if isinstance(error, MemoryError):

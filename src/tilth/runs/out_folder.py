@@ -6,7 +6,6 @@ then finishes what it had begun. The run.json of the earlier run is moved last a
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from tilth.errors import InputError
 from tilth.files import (
     check_input,
+    check_writable,
     disk_errors,
     is_temporary,
     sync_folder,
@@ -81,8 +81,7 @@ def check_place(path: Path, *, is_run: bool = True) -> None:
         nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
         if not nearest.is_dir():
             raise InputError(f"{nearest} is a file: choose another --out")
-        if not os.access(nearest, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, "Permission denied", str(nearest))
+        check_writable(nearest)
         if is_run:
             refuse_foreign(path)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
@@ -20,7 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilth.errors import InputError, TilthError
-from tilth.files import atomic_write, disk_errors, is_damage, remove_leftovers, write_file
+from tilth.files import (
+    atomic_write,
+    check_writable,
+    disk_errors,
+    is_damage,
+    remove_leftovers,
+    write_file,
+)
 from tilth.runs.lock import Lease, lock_folder
 from tilth.runs.out_folder import (
     ASIDE,
@@ -125,8 +131,7 @@ class Run:
             refuse_foreign(path)
             if not overwrite and (path / _RUN).exists():
                 read_run_json(path)
-            if not os.access(path, os.W_OK):
-                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            check_writable(path)
             with lock_folder(path):  # two that start together must not both make it
                 refuse_foreign(path)  # again: another process may have filled it meanwhile
                 run._open(overwrite)

@@ -167,13 +167,14 @@ def train_and_test(
         out = as_path(source).expanduser() / "classifier"
     if first is not None and run:
         raise InputError("--first is for files: a run of tilth augment has its own base")
-    if sources.test is None and not settings.overwrite:
-        _keep_test(out, open_augmented(source).test if run else None)
     read = (sources.test, sources.validation, sources.labelled, first)
     refuse_inside(out, source, *(None if one is None else str(one) for one in read))
     job = _Job(sources, settings, tags, with_labelled, baseline, bootstrap, first)
-    if run:
-        return _train_on_run(open_augmented(source), out, job)
+    augmented = open_augmented(source) if run else None
+    if sources.test is None and not settings.overwrite:
+        _keep_test(out, None if augmented is None else augmented.test)
+    if augmented is not None:
+        return _train_on_run(augmented, out, job)
     return _train_on_file(source, out, job)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import re
@@ -33,7 +32,7 @@ from tilth.bank.search.ivf import (
 from tilth.bank.settings import IndexSettings, core_count
 from tilth.bank.store import Ids, Store
 from tilth.errors import InputError, TilthError
-from tilth.files import TEMPORARY, disk_errors, remove_leftovers, sync_folder
+from tilth.files import TEMPORARY, check_writable, disk_errors, remove_leftovers, sync_folder
 from tilth.limits import CORES, PER_CENTROID
 from tilth.models import device
 from tilth.runs import Progress, lock_folder
@@ -80,8 +79,7 @@ def build_index(
     folder = store.path / INDEX
     with disk_errors(folder):
         folder.mkdir(exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        check_writable(folder)
     with lock_folder(folder):
         remove_leftovers(folder)
         with faiss_threads(threads or core_count()):
