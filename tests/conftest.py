@@ -32,6 +32,8 @@ from tests.tiny import save_encoder, tiny_lm, tiny_static  # noqa: E402
 from tilth.models.lm import LM  # noqa: E402
 
 torch.set_num_threads(1)
+# Tests kill processes, never the machine: no write has to reach the disk (10,000s of waits).
+os.fsync = lambda fd: None
 # Shells start background jobs with Ctrl-C ignored, which commands under test would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

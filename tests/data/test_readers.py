@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tilth.data import DatasetWriter, load_folder, read_rows, read_texts
 from tilth.data.examples import open_rows, read_examples
-from tilth.data.formats import split_of
+from tilth.data.formats import rows_of_file, split_of
 from tilth.data.parquet import parquet_tables, schema_class_names
 from tilth.data.readers import row_location
 from tilth.data.sources import split_names
@@ -161,6 +161,8 @@ def test_empty_lines_are_skipped_and_counted(
         ("a.csv", 'text,n\na,1\n"b,2\nc,3\n', [":3: unexpected end of data: close quoted"]),
         ("a.csv", 'text\n"a"b\n', [":2: ',' expected after '\"'"]),
         ("a.csv", "text,text\na,b\n", [":1: two columns are named 'text'"]),
+        ("a.tsv", "text\tn\na\tb\tc\n", [":2: 3 fields, the header has 2"]),
+        ("a.tsv", 'text\tn\na\tb\n"c\n', [":3: unexpected end of data: close quoted"]),
         ("a.csv", "text\n", ["holds no text"]),
         ("a.parquet", b"PAR1 not really", ["no readable Parquet"]),
         ("a.parquet", b"", ["no readable Parquet"]),
@@ -182,6 +184,24 @@ def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, parts: l
 def test_long_texts_are_not_gathered_in_memory(tmp_path: Path) -> None:
     path = put(tmp_path / "a.txt", ("x" * 99_999 + "\n") * 400)
     assert len(read_texts(path).data.table.column("text").chunks) > 1
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('"One.\ta\nTwo."\tb\n', [(2, '"One.', "a"), (3, 'Two."', "b")]),
+        ('"Yes," she said.\ta\n"A ""b"""\tb\n', [(2, '"Yes," she said.', "a"), (3, 'A "b"', "b")]),
+        ('"One\n\ntwo"\ta\n\nc\t"d\n', [(2, "One\n\ntwo", "a"), (6, "c", '"d')]),
+        ('a\t"One\ntwo"\nb\t"c\nd\te"\n', [(2, "a", "One\ntwo"), (4, "b", '"c'), (5, "d", 'e"')]),
+        ('"a\tb"\tc\n', [(2, "a\tb", "c")]),
+    ],
+)
+def test_tabs_divide_records_with_quoted_fields_and_without(
+    tmp_path: Path, content: str, expected: list[tuple[int, str, str]]
+) -> None:
+    path = put(tmp_path / "a.tsv", "text\tlabel\n" + content)
+    found = [(number, row["text"], row["label"]) for number, row in rows_of_file(path)]
+    assert found == expected
 
 
 def test_newlines_in_quoted_fields_stay_and_lines_are_counted(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from io import BufferedReader
 from itertools import chain, islice
 from pathlib import Path
@@ -47,6 +46,7 @@ MAX_CHARS = 100_000
 _MAX_RECORD_BYTES = 16_000_000
 
 FileRow: TypeAlias = dict[str, Any]
+Record: TypeAlias = tuple[int, list[str]]  # first line, fields
 _BOM = b"\xef\xbb\xbf"
 _GZ = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -151,33 +151,95 @@ def _check_surrogates(path: Path, number: int, row: FileRow) -> None:
         ) from error
 
 
-def _delimited(path: Path, *, delimiter: str) -> Iterator[tuple[int, FileRow]]:
-    lines = (line + "\n" for _, line in read_lines(path, _MAX_RECORD_BYTES))
-    first = next(lines, "")
-    if delimiter == "," and "," not in first and ";" in first:
-        delimiter = ";"  # of spreadsheets where a comma begins the decimals
+def _csv(path: Path) -> Iterator[tuple[int, FileRow]]:
+    lines = read_lines(path, _MAX_RECORD_BYTES)
+    first = next(lines, (1, ""))
+    # Semicolons: of spreadsheets where a comma begins the decimals.
+    delimiter = ";" if "," not in first[1] and ";" in first[1] else ","
+    return _rows_of_records(path, _quoted_records(path, chain([first], lines), delimiter))
+
+
+def _tsv(path: Path) -> Iterator[tuple[int, FileRow]]:
+    return _rows_of_records(path, _tab_records(path, read_lines(path, _MAX_RECORD_BYTES)))
+
+
+def _rows_of_records(path: Path, records: Iterator[Record]) -> Iterator[tuple[int, FileRow]]:
+    _, header = next(records, (1, []))
+    for name in header:
+        if header.count(name) > 1:
+            raise InputError(f"{path}:1: two columns are named {name!r}: name them differently")
+    for begun, fields in records:
+        if len(fields) != len(header):
+            raise InputError(
+                f"{path}:{begun}: {len(fields)} fields, the header has {len(header)}: "
+                "quote fields that hold the delimiter"
+            )
+        yield begun, dict(zip(header, fields, strict=True))
+
+
+def _quoted_records(
+    path: Path, lines: Iterator[tuple[int, str]], delimiter: str
+) -> Iterator[Record]:
+    """Yield the first line and the fields of each record; a quoted field may hold line ends."""
+    begun = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal begun
+        for number, line in lines:
+            begun = begun or number
+            yield line + "\n"
+
     csv.field_size_limit(_MAX_RECORD_BYTES)
-    reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
-    begun = 1
     try:
-        header = next(reader, [])
-        for name in header:
-            if header.count(name) > 1:
-                raise InputError(f"{path}:1: two columns are named {name!r}: name them differently")
-        begun = reader.line_num + 1
-        for fields in reader:
-            if fields and len(fields) != len(header):
-                raise InputError(
-                    f"{path}:{begun}: {len(fields)} fields, the header has {len(header)}: "
-                    "quote fields that hold the delimiter"
-                )
+        for fields in csv.reader(texts(), delimiter=delimiter, strict=True):
             if fields:
-                yield begun, dict(zip(header, fields, strict=True))
-            begun = reader.line_num + 1
+                yield begun, fields
+            begun = 0
     except csv.Error as error:
         raise InputError(
             f"{path}:{begun}: {error}: close quoted fields and double quotation marks in them"
         ) from error
+
+
+def _tab_records(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[Record]:
+    """Yield the records of tabs: some writers quote fields, others mean each mark as it stands.
+
+    A line of as many fields as the header is a record, and a mark that opens no whole field is a
+    part of the text. Other lines are read as quoted ones, also where a quotation is opened in the
+    last field and the next line is no record.
+    """
+    ahead: list[tuple[int, str]] = []
+
+    def source() -> Iterator[tuple[int, str]]:
+        for line in lines:
+            yield line
+            while ahead:
+                yield ahead.pop()
+
+    left, width = source(), 0
+    for number, line in left:
+        fields = line.split("\t")
+        width = width or len(fields)
+        whole = len(fields) == width
+        if whole and fields[-1].startswith('"') and _unquoted(fields[-1]) == fields[-1]:
+            following = next(left, None)
+            if following is not None:
+                ahead.append(following)
+                whole = following[1].count("\t") == width - 1
+        if not line:
+            continue
+        if whole:
+            yield number, [_unquoted(field) for field in fields]
+        else:
+            yield next(_quoted_records(path, chain([(number, line)], left), "\t"))
+
+
+def _unquoted(field: str) -> str:
+    """Return a quoted field's text; a field that is not quoted as a whole, as it is."""
+    inner = field[1:-1]
+    if len(field) < 2 or not field[0] == field[-1] == '"' or '"' in inner.replace('""', ""):
+        return field
+    return inner.replace('""', '"')
 
 
 def rows_of_conll(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -215,8 +277,9 @@ def rows_of_conll(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def is_conll(path: Path) -> bool:
     """Return whether a text file holds tagged sentences in columns, by its first lines.
 
-    Nine tenths of them must have one number of columns, the last an IOB tag: errors in a file of
-    columns are then reported by line, and no file of texts is taken for one.
+    Nine tenths of them must have one number of columns, the last an IOB tag, of more than one kind
+    or in several sentences: errors in a file of columns are then reported by line, and no file of
+    texts is taken for one.
     """
     try:
         lines = list(islice(read_lines(path, _MAX_LINE_BYTES), _LOOKED_AT))
@@ -224,9 +287,11 @@ def is_conll(path: Path) -> bool:
         return False  # reading it reports what is wrong
     rows = [fields for _, line in lines if (fields := _fields(line)) and line[0] != "#"]
     rows = [fields for fields in rows if fields[0] != _NEW_DOCUMENT]
-    widths = [len(fields) for fields in rows if len(fields) > 1 and TAG.fullmatch(fields[-1])]
+    tagged = [fields for fields in rows if len(fields) > 1 and TAG.fullmatch(fields[-1])]
+    widths = [len(fields) for fields in tagged]
     most = max(map(widths.count, set(widths)), default=0)
-    return len(rows) >= _FEWEST and most >= _SHARE * len(rows)
+    varied = len({fields[-1] for fields in tagged}) > 1 or any(not line for _, line in lines)
+    return len(rows) >= _FEWEST and most >= _SHARE * len(rows) and varied
 
 
 def _fields(line: str) -> list[str]:
@@ -399,8 +464,8 @@ def _check_start(path: Path, line: bytes) -> None:
 _READERS: dict[str, Callable[[Path], Iterator[tuple[int, FileRow]]]] = {
     ".txt": _txt,
     ".jsonl": _jsonl,
-    ".csv": partial(_delimited, delimiter=","),
-    ".tsv": partial(_delimited, delimiter="\t"),
+    ".csv": _csv,
+    ".tsv": _tsv,
     **dict.fromkeys((".conll", ".bio", *CONLL_SPLITS), rows_of_conll),
 }
 _MAY_BE_CONLL = (".txt", ".tsv")

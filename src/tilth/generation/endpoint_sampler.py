@@ -45,9 +45,9 @@ _FIRST_ATTEMPTS = 30
 _THOUGHT = re.compile(r"\A.*</think>|<think>.*\Z", re.DOTALL)
 # A chat model's preamble: on a line of its own, before a quotation, or announcing what it wrote.
 _PREAMBLE = re.compile(
-    r"""[^\n"\u201c]{1,200}:[*_]*[ \t]*\n\s*
+    r"""(?!(?:dear|hi|hello|hey)\b(?:(?!here)[^\n.!])*:)[^\n"\u201c]{1,200}:[*_]*[ \t]*\n\s*
     |(?:(?:sure|certainly|of[ ]course|absolutely|okay|ok)[,!.]?\s+)?
-    here(?:['\u2019]s|[ ]is|[ ]are)\b[^\n":\u201c]{0,100}
+    here(?:['\u2019]s|[ ]is|[ ]are)\b(?![ ]my\b)[^\n":\u201c]{0,100}
     \b(?:text|sentence|review|question|answer|message|reply|response|example|version|continuation
     |completion|paraphrase|rewrite|rephrasing|translation|tweet|comment|title|headline|caption
     |query|premise|hypothesis|passage|phrase|article|claim|utterance|request|dialogue|summary|post
@@ -255,6 +255,23 @@ def _without_bold(text: str) -> str:
     return text[2:-2] if is_bold and "**" not in text[2:-2] else text
 
 
+def _enclosed(text: str) -> tuple[str, bool, str]:
+    """Return the text after an opening quotation mark, whether it is closed, and what follows."""
+    opening = text[:1]
+    closing = {'"': '"', **_CURLY}.get(opening)
+    if closing is None:
+        return "", False, ""
+    inside, mark, after = text[1:].partition(closing)
+    opens = inside[-1:].isspace() and after[:1].isalnum() if mark == opening else opening in inside
+    if opens:  # a quotation within the text
+        rest = text[1:]
+        is_closed = (
+            rest.count('"') % 2 if mark == opening else rest.count(closing) > rest.count(opening)
+        )
+        inside, mark, after = rest.rpartition(closing) if is_closed else (rest, "", "")
+    return inside, bool(mark), after
+
+
 def unquote(answer: str, prompt: str, *, is_whole: bool) -> str:
     """Convert a chat reply to the form of a completion: text, then a quotation mark if closed.
 
@@ -269,10 +286,10 @@ def unquote(answer: str, prompt: str, *, is_whole: bool) -> str:
     if lead and bare.startswith(lead):
         text = bare[len(lead) :].lstrip("*_ \n")
     text = _without_bold(text).replace('\\"', "'")
-    closing = '"' if text.startswith('"') else _CURLY.get(text[:1])
-    if closing is not None:
-        inside, mark, _ = text[1:].partition(closing)
-        return _without_bold(inside).replace('"', "'") + ('"' if mark else "")
+    inside, is_closed, after = _enclosed(text)
+    begins_with_one = is_closed and re.match(r" [a-z]", after) and inside[-1:].isalnum()
+    if inside and not (is_whole and begins_with_one):
+        return _without_bold(inside).replace('"', "'") + ('"' if is_closed else "")
     if is_whole and text.count('"') == 1:
         text = _INCHES.sub("'", text)
     if text.count('"') % 2 and not _OPENING.search(text):

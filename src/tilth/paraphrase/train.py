@@ -57,6 +57,7 @@ _MULTIPLE = 8  # of padded lengths: few shapes run faster
 _TEXTS_AT_ONCE = 1_000
 _AROUND = 8  # tokens beside the text: tags, begin and end
 _LONGEST = 64
+_IGNORED = -100  # label of padding
 LOSS = "eval_loss"
 _FLOAT_BYTES = 4
 
@@ -308,11 +309,22 @@ def add_tags(seq2seq: Seq2Seq, seed: int) -> int:
 
 
 class _Trainer(Seq2SeqTrainer):
-    """Trainer whose batches hold pairs of similar lengths."""
+    """Trainer whose batches hold pairs of similar lengths; its loss is the mean over tokens."""
 
     def __init__(self, sampler: LengthSampler, **options: Any) -> None:
         super().__init__(**options)
         self._sampler = sampler
+        # The batch's tokens are counted, and the loss is not divided by the number of passes.
+        self.model_accepts_loss_kwargs = True
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Return a pass's part of the mean loss over the batch's tokens."""
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True)
+        if num_items_in_batch is not None:
+            loss = loss * (inputs["labels"] != _IGNORED).sum() / num_items_in_batch
+        return (loss, outputs) if return_outputs else loss
 
     def _get_train_sampler(self, train_dataset: Any = None) -> LengthSampler:  # noqa: ARG002
         return self._sampler
