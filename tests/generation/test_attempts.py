@@ -128,7 +128,9 @@ def test_equal_inputs_count_once_and_the_first_stays() -> None:
 
 def test_fewer_tries_than_texts_are_refused() -> None:
     with pytest.raises(InputError, match="max_tries is 1: it cannot be below per_input, 2"):
-        GenerateSettings(max_tries=1)
+        GenerateSettings(max_tries=1).check_tries()
+    with pytest.raises(InputError, match="max_tries is 5: it cannot be below per_input, 6"):
+        GenerateSettings(per_input=6)
 
 
 @pytest.mark.parametrize(

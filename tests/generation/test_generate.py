@@ -2,6 +2,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from datasets import Dataset, load_dataset
 
@@ -122,13 +123,24 @@ def test_no_row_kept_is_an_error_that_counts_the_reasons(llama: LM) -> None:
         (["a dog", "rain \ud800"], r"inputs\[1\] holds half a character, '\\ud800'"),
         (["a dog", "ra\0in"], r"inputs\[1\] holds a NUL character"),
         (Dataset.from_dict({"text": ["a dog", None]}), "column 'text', row 1, is None"),
-        (Dataset.from_dict({"text": [3, 4]}), "column 'text', row 0, is 3: every input is a text"),
+        (Dataset.from_dict({"text": [3, 4]}), "column 'text', row 0, is 3: every one is a text"),
         (Dataset.from_dict({"text": ["a", "b\0"]}), "column 'text', row 1, holds a NUL"),
+        (pd.DataFrame({"text": ["a", " "]}), "column 'text', row 1, is ' ': every one is a text"),
+        (pd.DataFrame({"title": ["a"]}), "the inputs have no column 'text': there are title"),
+        ({"text": ["a"]}, "inputs is of type dict: give a list of texts"),
+        (Path("s.txt"), r"inputs is one text, 's\.txt': give a list of texts"),
     ],
 )
 def test_bad_inputs_are_named_by_their_place(llama: LM, inputs: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         tilth.generate("sts-x2", llama, inputs=inputs)
+
+
+def test_one_try_is_refused_where_several_texts_are_asked_for(llama: LM) -> None:
+    with pytest.raises(InputError, match="max_tries is 1: it cannot be below per_input, 2"):
+        tilth.generate("sts-x2", llama, inputs=TEXTS, max_tries=1)
+    single = GenerateSettings(max_tries=1)
+    assert GenerateRequest(load_task("intents"), llama, single, count=1).settings.max_tries == 1
 
 
 @pytest.mark.parametrize("wrong", [0, 2.5, True])

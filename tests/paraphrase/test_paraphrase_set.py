@@ -137,6 +137,8 @@ def test_rewrites_of_rewrites_keep_the_source_of_the_first(fake: Fake) -> None:
     assert twice["source_id"] == [sources[text] for text in twice["original"]]
     given = [{"text": "It is so.", "source_id": "a"}, {"text": "It rains.", "source_id": None}]
     assert paraphrase_set(given, rewriter)["source_id"][:] == ["a", text_id("It rains.")]
+    given = [{"text": "It is so.", "source_id": 7}, {"text": "It rains.", "source_id": 7}]
+    assert paraphrase_set(given, rewriter)["source_id"][:] == ["7", "7"]
 
 
 def test_originals_stay_as_they_were(fake: Fake, tmp_path: Path) -> None:

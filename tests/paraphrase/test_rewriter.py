@@ -76,6 +76,14 @@ def test_checking_takes_the_nearest_and_tries_again_only_where_it_must(fake: Fak
     assert len({call[3] for call in outputs.calls}) == 4  # each try draws anew
 
 
+def test_texts_that_are_none_are_named(fake: Fake) -> None:
+    rewriter, _ = fake(lambda text, _: [text])
+    with pytest.raises(InputError, match=r"texts\[1\] holds half a character, '\\ud83d'"):
+        rewriter.rewrite(["", "half \ud83d"])
+    with pytest.raises(InputError, match=r"texts\[0\] is 5: every one is a text"):
+        rewriter.rewrite([5])  # type: ignore[list-item]
+
+
 def test_steering_takes_the_nearest_of_one_search(fake: Fake) -> None:
     rewriter, outputs = fake(lambda _, __: [CLOSE, HALF, FAR])
     low, high = (rewriter.rewrite([SENTENCE], wording=wording)[0] for wording in (5, 40))

@@ -222,6 +222,35 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
         return writer.dataset(), ""
 
 
+def listed_texts(given: Any, name: str, *, empty: bool = False) -> list[str]:
+    """Return the texts of a list, or of the column `text` of a data set or data frame.
+
+    Args:
+        name: of the argument, for messages.
+        empty: texts without a word are allowed.
+    """
+    if isinstance(given, str | Path):
+        raise InputError(f"{name} is one text, {str(given)!r:.80}: give a list of texts")
+    names = getattr(given, "column_names", getattr(given, "columns", None))
+    if names is None and (isinstance(given, Mapping) or not hasattr(given, "__iter__")):
+        raise InputError(f"{name} is of type {type(given).__name__}: give a list of texts")
+    if names is not None and "text" not in names:
+        raise InputError(f"the {name} have no column 'text': there are {', '.join(names)}")
+    texts = list(given if names is None else given["text"])
+    for number, text in enumerate(texts):
+        where = f"{name}[{number}]" if names is None else f"{name}, column 'text', row {number},"
+        if not isinstance(text, str) or not (empty or text.strip()):
+            raise InputError(f"{where} is {text!r:.80}: every one is a text")
+        if "\0" in text:
+            raise InputError(f"{where} holds a NUL character: remove it")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            bad = text[error.start]
+            raise InputError(f"{where} holds half a character, {bad!r}: remove it") from None
+    return texts
+
+
 def make_room(rows: Dataset, added: Sequence[str], used: Sequence[str], name: str) -> Dataset:
     """Rename columns in the way of new ones to `before_NAME`, except those in `used`."""
     taken = {new: f"before_{new}" for new in added if new in rows.column_names}

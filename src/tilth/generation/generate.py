@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tilth.data import Card, DatasetWriter, load_folder, text_id
+from tilth.data.examples import listed_texts
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
 from tilth.generation.attempts import (
@@ -31,7 +32,7 @@ from tilth.generation.attempts import (
 )
 from tilth.generation.contrast import ContrastiveSampler
 from tilth.generation.label_fit import choose_encoder, with_fit
-from tilth.generation.settings import GenerateSettings
+from tilth.generation.settings import TEXTS_PER_INPUT, GenerateSettings
 from tilth.generation.task import Task, first_text_task, load_task, refuse_untrained
 from tilth.limits import BATCH, TEXTS
 from tilth.models import LM, load_lm
@@ -103,6 +104,7 @@ class GenerateRequest:
             raise InputError("multiline counts at endpoints only: a local model writes one line")
         name = self.task.name
         if self.task.is_pair:
+            self.settings.check_tries()
             if self.count is not None:
                 raise InputError(
                     f"task {name!r} writes pairs: give --inputs or --from-x1, no --count"
@@ -122,7 +124,7 @@ class GenerateRequest:
             if self.count is None:
                 raise InputError(f"task {name!r} writes single texts: say how many, --count")
             TEXTS.check("count", self.count)
-            if self.settings.per_input not in (1, GenerateSettings().per_input):
+            if self.settings.per_input not in (1, TEXTS_PER_INPUT):
                 raise InputError(
                     f"task {name!r} writes single texts without an input: leave --per-input out, "
                     "--count is the number of texts for each label"
@@ -269,7 +271,7 @@ def generate(
         task if isinstance(task, Task) else load_task(task),
         loaded(lm, "lm", "tilth.models.lm:load_lm", "fingerprint"),
         settings,
-        inputs=None if inputs is None else _texts(inputs),
+        inputs=None if inputs is None else listed_texts(inputs, "inputs"),
         count=count,
         from_x1=from_x1,
         any_task=any_task,
@@ -279,27 +281,6 @@ def generate(
         return run_generate(request, as_path(out), overwrite=overwrite, **how)
     with tempfile.TemporaryDirectory(prefix="tilth-") as folder:
         return run_generate(request, Path(folder) / "run", **how)
-
-
-def _texts(inputs: Sequence[str] | Dataset) -> Sequence[str]:
-    if isinstance(inputs, str):
-        raise InputError(f"inputs is one text, {inputs!r:.80}: give a list of texts")
-    names = getattr(inputs, "column_names", None)
-    if names is not None and "text" not in names:
-        raise InputError(f"the inputs have no column 'text': there are {', '.join(names)}")
-    texts = list(inputs if names is None else inputs["text"])  # type: ignore[call-overload]
-    for number, text in enumerate(texts):
-        where = f"inputs[{number}]" if names is None else f"inputs, column 'text', row {number},"
-        if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{where} is {text!r:.80}: every input is a text")
-        if "\0" in text:
-            raise InputError(f"{where} holds a NUL character: remove it")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            bad = text[error.start]
-            raise InputError(f"{where} holds half a character, {bad!r}: remove it") from None
-    return texts
 
 
 def run_generate(

@@ -16,6 +16,7 @@ NEW_TOKENS = whole(1, 32_767)
 PER_INPUT = whole(1, 1000)
 MAX_TRIES = whole(1, 32_767)
 CANDIDATES = whole(1, 64)
+TEXTS_PER_INPUT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ class Sampling:
 class GenerateSettings(Sampling):
     """The settings of a generate run; defaults are the paper's (DINO, section 4)."""
 
-    per_input: Annotated[int, PER_INPUT, "Texts for each (input, label)."] = 2
-    max_tries: Annotated[int, MAX_TRIES, "Attempts made to get them."] = 5
+    per_input: Annotated[int, PER_INPUT, "Texts for each (input, label)."] = TEXTS_PER_INPUT
+    max_tries: Annotated[int, MAX_TRIES, "Attempts made to get them, or a single text."] = 5
     candidates: Annotated[
         int, CANDIDATES, "Texts drawn for each; the one that fits its label best is kept."
     ] = 1
@@ -54,6 +55,11 @@ class GenerateSettings(Sampling):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.per_input != TEXTS_PER_INPUT:
+            self.check_tries()
+
+    def check_tries(self) -> None:
+        """Refuse fewer attempts than texts for each input of a pair task."""
         if self.max_tries < self.per_input:
             raise InputError(
                 f"max_tries is {self.max_tries}: it cannot be below per_input, {self.per_input}"

@@ -126,12 +126,12 @@ def _start(trips: RoundTripRewriter, settings: CandidateSettings, _: Run) -> Par
     """Return the work on the sentences of a part."""
     forward, backward = trips.seq2seq, trips.backward
 
-    def work(index: int, batch: dict[str, list[Any]], progress: Progress) -> pa.Table:
+    def work(_index: int, batch: dict[str, list[Any]], progress: Progress) -> pa.Table:
         """Return a row for each candidate, kept or not, and for each sentence without any."""
         texts: list[str] = batch["text"]
         found = round_trip(
             texts, forward, backward, greedy=settings.greedy, beams=settings.beams,
-            settings=settings.sampling, seed=settings.seed * 1_000_003 + index,
+            settings=settings.sampling, seed=settings.seed,
         )  # fmt: skip
         origins = batch.get("origin") or [None] * len(texts)
         common = {"forward": forward.name, "backward": backward.name, "seed": settings.seed}

@@ -191,8 +191,7 @@ def _start(
         """Return the rows, each with its rewrites or the reason why it has none."""
         texts = [_clean(text) for name in columns for text in table[name].to_pylist()]
         wanted = [text for text in dict.fromkeys(texts) if text]
-        seed = settings.seed * 1_000_003 + index
-        found = rewriter.rewrites(wanted, settings, seed=seed)
+        found = rewriter.rewrites(wanted, settings)
         rewrites = dict(zip(wanted, found, strict=True))
         model = rewriter.seq2seq.name
         made = _part_rows(table, index * size, columns, rewrites, settings, model)
@@ -278,9 +277,9 @@ def _part_rows(
     asked = not settings.round_trip
     values: dict[str, list[Any]] = defaultdict(list)
     originals = [table[name].to_pylist() for name in columns]
-    known = [None] * len(table)  # a set of rewrites or of generated texts says what they are of
-    if _EARLIER in table.column_names and is_text(table[_EARLIER].type):
-        known = table[_EARLIER].to_pylist()
+    known = [None] * len(table)  # a set may say what its rows come from
+    if _EARLIER in table.column_names:
+        known = [None if one is None else str(one) for one in table[_EARLIER].to_pylist()]
     for row, sides in enumerate(zip(*originals, strict=True)):
         found = [rewrites.get(_clean(side)) for side in sides]
         for number, chosen, problem in _versions(found, settings):

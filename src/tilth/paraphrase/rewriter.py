@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from tilth import limits
+from tilth.data.examples import listed_texts
 from tilth.data.normalize import normalize_text
 from tilth.data.segment import split_paragraphs
 from tilth.errors import InputError
@@ -207,29 +208,25 @@ class Rewriter:
             >>> rewriter.rewrite(["The kite hangs in the oak."], meaning=95, wording=20)[0].text
             'The kite is hanging in the oak tree.'
         """
-        check_texts(texts)
+        texts = listed_texts(texts, "texts", empty=True)
         settings = RewriteSettings(
             meaning, wording, min_meaning, n, steer=steer, tries=tries, beams=beams, seed=seed
         )
-        found = self.rewrites(texts, settings, seed=seed)
+        found = self.rewrites(texts, settings)
         return [rewrites[0] for rewrites in found] if n == 1 else found
 
-    def rewrites(
-        self, texts: Sequence[str], settings: RewriteSettings, *, seed: int
-    ) -> list[list[Rewrite]]:
-        """Return a list of rewrites for each text; `seed` replaces that of the settings."""
+    def rewrites(self, texts: Sequence[str], settings: RewriteSettings) -> list[list[Rewrite]]:
+        """Return a list of rewrites for each text."""
         cell = asked_cell(settings.meaning, settings.wording)
         split = [sentences_of(text) for text in texts]
         sentences = {one: _Sentence(one) for found in split for one in found}
-        self._search(list(sentences.values()), cell, settings, seed)
+        self._search(list(sentences.values()), cell, settings)
         return [
             _joined(text, [sentences[one] for one in found], cell, settings)
             for text, found in zip(texts, split, strict=True)
         ]
 
-    def _search(
-        self, sentences: list[_Sentence], cell: Cell, settings: RewriteSettings, seed: int
-    ) -> None:
+    def _search(self, sentences: list[_Sentence], cell: Cell, settings: RewriteSettings) -> None:
         """Find the best rewrites of each sentence, at most n."""
         model = replace(self.seq2seq, prefix=f"{cell.tags} ")
         tokenizer = self.seq2seq.tokenizer
@@ -252,7 +249,7 @@ class Rewriter:
                 copy_costs=COPY_COSTS if settings.steer else (),
             )
             read = [break_strings(sentence.text, marks) for sentence in sentences]
-            outputs = decode(model, read, search, seed=seed * MOST_TRIES + number)
+            outputs = decode(model, read, search, seed=settings.seed * MOST_TRIES + number)
             for sentence, found in zip(sentences, outputs, strict=True):
                 sentence.is_read = bool(found)
             measured = self._measured(sentences, outputs, cell, copies=copies)
@@ -425,12 +422,3 @@ def _load_again(
     found = load_paraphraser(name, scorer=scorer, polarity=polarity, precision=precision)
     check_fingerprints(found.fingerprints(), fingerprints)
     return found
-
-
-def check_texts(texts: Sequence[str]) -> None:
-    """Check that texts is a list of strings, not a single one."""
-    if isinstance(texts, str):
-        raise InputError(f"texts is one text, {texts!r:.80}: give a list of texts")
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"texts[{number}] is {text!r:.80}: every one is a text")

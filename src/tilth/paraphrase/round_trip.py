@@ -130,8 +130,6 @@ class RoundTripRewriter:
         self,
         texts: Sequence[str],
         settings: RewriteSettings,  # noqa: ARG002 - nothing is asked for
-        *,
-        seed: int,  # noqa: ARG002 - nothing is drawn
     ) -> list[list[Rewrite]]:
         """Return one rewrite of each text, measured, or the reason why there is none."""
         split = [sentences_of(text) for text in texts]

@@ -42,7 +42,7 @@ def rewrites(rewriter: Rewriter, text: str, settings: RewriteSettings) -> dict[s
     """Return the candidates of a text with their places on the plane of meaning and wording."""
     from tilth.paraphrase.tags import CELLS, MOST_MEANING, asked_cell
 
-    (found,) = rewriter.rewrites([text], settings, seed=settings.seed)
+    (found,) = rewriter.rewrites([text], settings)
     cell = asked_cell(settings.meaning, settings.wording)
     height = MOST_MEANING - _MEANING_LOW
 

@@ -59,8 +59,8 @@ def main() -> None:
         for number, start in enumerate(range(0, len(texts), TEXTS_AT_ONCE)):
             some = texts[start : start + TEXTS_AT_ONCE]
             meaning, wording = CELLS[number % len(CELLS)]
-            asked = RewriteSettings(meaning, wording, min_meaning=50, n=3)
-            for text, found in zip(some, rewriter.rewrites(some, asked, seed=number), strict=True):
+            asked = RewriteSettings(meaning, wording, min_meaning=50, n=3, seed=number)
+            for text, found in zip(some, rewriter.rewrites(some, asked), strict=True):
                 for one in found:
                     if one.problem is None:
                         row = {
