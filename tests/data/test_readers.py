@@ -248,7 +248,19 @@ def test_a_folder_is_read_by_name_with_its_folders_but_no_hidden_ones(
     (tmp_path / "C.TXT.GZ").write_bytes(gzip.compress(b"C"))
     (tmp_path / "b" / "circle").symlink_to(tmp_path, target_is_directory=True)
     assert read_texts(tmp_path)["text"][:] == ["C", "a", "b/inner", "b"]
-    assert "not read: notes.md" in caplog.text
+    assert "not read: b/circle (a link to a folder), notes.md" in caplog.text
+
+
+def test_a_folder_of_one_split_tells_that_it_is_read_as_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path / "train.jsonl", '{"text": "a"}\n')
+    told = f"{tmp_path}: all its files are named train: they are read as test"
+    assert read_rows(tmp_path, split="train")["text"][:] == ["a"]
+    assert read_rows(tmp_path / "train.jsonl", split="test")["text"][:] == ["a"]
+    assert told not in caplog.text
+    assert read_rows(tmp_path, split="test")["text"][:] == ["a"]
+    assert told in caplog.text
 
 
 def test_files_named_after_splits_are_splits(

@@ -138,10 +138,16 @@ def locate_split(
         tell: warn that the files of other splits are not read.
     """
     found = locate(source)
-    splits = splits_of(found) if isinstance(found, list) else {}
-    if not splits:
+    if not isinstance(found, list):
         return found
-    files = splits.get(_SPLITS.get(split, split))
+    splits, wanted = splits_of(found), _SPLITS.get(split, split)
+    if not splits:
+        named = set(_by_split(found)) if found != [as_path(source)] else set()
+        if len(named) == 1 and not named & {"", wanted}:
+            log.warning("%s: all its files are named %s: they are read as %s", source,
+                        *named, wanted)  # fmt: skip
+        return found
+    files = splits.get(wanted)
     if files is None:
         raise InputError(
             f"{source}: no split {split!r}: there are {', '.join(splits)}; name files of it"
@@ -180,6 +186,18 @@ def splits_of(files: Sequence[Path]) -> dict[str, list[Path]]:
         >>> splits_of([Path("dev.jsonl.gz"), Path("trec-train.jsonl.gz"), Path("eng.testb")])
         {'validation': [...('dev.jsonl.gz')], 'train': [...], 'test': [...]}
     """
+    found = _by_split(files)
+    others = found.pop("", [])
+    if others and len(found) > 1:
+        log.warning(
+            "%s: named after no split, so that all files are read, those of %s, too",
+            others[0], " and ".join(found),
+        )  # fmt: skip
+    return found if len(found) > 1 and not others else {}
+
+
+def _by_split(files: Sequence[Path]) -> dict[str, list[Path]]:
+    """Return split -> files named after it; "" -> those named after none."""
     found: dict[str, list[Path]] = {}
     for file in files:
         name = CONLL_SPLITS.get(ending_of(file) or "") or file.name.lower()
@@ -188,13 +206,7 @@ def splits_of(files: Sequence[Path]) -> dict[str, list[Path]]:
         if words[-1:] == ["txt"] and len(words) > 2:
             known = set()
         found.setdefault(known.pop() if len(known) == 1 else "", []).append(file)
-    others = found.pop("", [])
-    if others and len(found) > 1:
-        log.warning(
-            "%s: named after no split, so that all files are read, those of %s, too",
-            others[0], " and ".join(found),
-        )  # fmt: skip
-    return found if len(found) > 1 and not others else {}
+    return found
 
 
 def fetched(source: str | Path) -> Path:
@@ -222,8 +234,11 @@ def _locate_folder(path: Path) -> list[Path] | DatasetFolder:
         items = list(_walk(path))
     except PermissionError as error:
         raise InputError(f"{error.filename}: no permission to read: change it") from error
-    files = [item for item in items if _is_read(item)]
-    skipped = [str(item.relative_to(path)) for item in sorted(set(items) - set(files))]
+    files = [item for item in items if item.is_file() and _is_read(item)]
+    skipped = [
+        str(item.relative_to(path)) + (" (a link to a folder)" if item.is_dir() else "")
+        for item in sorted(set(items) - set(files))
+    ]
     if not files:
         raise InputError(f"{path}: no file to read in the folder: use {', '.join(ENDINGS)}")
     if skipped:
@@ -237,14 +252,19 @@ def _is_read(file: Path) -> bool:
 
 
 def _walk(path: Path) -> Iterator[Path]:
-    """Yield the files of a folder and its subfolders, by name, without hidden ones."""
+    """Yield the files of a folder and its subfolders, by name, without hidden ones.
+
+    Links to folders, which may form a circle, are yielded themselves.
+    """
     for item in sorted(path.iterdir()):
         if item.name.startswith("."):
             continue
         if item.is_file():
             check_input(item)
             yield item
-        elif item.is_dir() and not item.is_symlink():  # links may form a circle
+        elif item.is_dir() and item.is_symlink():
+            yield item
+        elif item.is_dir():
             if (item / "run.json").is_file() or card_configs(item):
                 raise InputError(
                     f"{path}: {item.name!r} in it is a data set of its own: name it "
