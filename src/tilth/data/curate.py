@@ -165,7 +165,8 @@ def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
     train, held = split(~held_out), split(held_out)
     if options.validation and not len(held):
         log.warning(
-            "no validation rows: every label is too rare for a share of %g", options.validation
+            "no validation rows: for a share of %g every label is too rare, or too many of its "
+            "rows have one source or first text", options.validation
         )
     names = pa.array(REASONS).take(pa.array(reasons))
     dropped = rows.table.append_column(DROP_REASON, names)

@@ -208,7 +208,7 @@ def row_counts(
         usual = multiple_of(len(train)) * len(train)
         most = min(bank, max(_FEWEST_CANDIDATES, bank // _PART_OF_BANK))
         count = min(usual, max(1, (settings.candidates or most) // _CANDIDATES_PER_ROW))
-        if count < usual:
+        if count < usual and settings.select != "all":
             log.warning(
                 "%s rows are wanted, not %s (%d for each row of the training set): the bank's %s "
                 "sentences are few for that; --multiple, --count or --per-class asks for others",
