@@ -10,7 +10,7 @@ from datasets import load_dataset
 from tests.selftrain.labelled import classed, tagged
 from tests.system.commands import error_of, tilth
 from tests.system.test_evaluate_classify_command import CPU, LABELS, TAGS, save_model
-from tests.tiny import graded_pairs, salads, save_encoder, write_rows
+from tests.tiny import graded_pairs, read_json, salads, save_encoder, write_lines, write_rows
 from tilth.models.classifier import load_classifier
 
 TEXTS = salads(20)
@@ -66,6 +66,28 @@ def test_runs_of_trainings_predict(places: dict[str, Path], tmp_path: Path) -> N
         made = load_dataset(str(out / "dataset"), split="train")
         assert adds[job] in made.column_names
         assert len(made) == 20
+
+
+def test_the_columns_of_the_training_are_read(places: dict[str, Path], tmp_path: Path) -> None:
+    rows = [
+        {"title": f"no {n}", "body": f"the {word} {n}", "kind": word}
+        for n in range(10)
+        for word in ("sea", "dog")
+    ]
+    data, model = write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "model"
+    how = ["--base", places["ENCODER"], "--device", "cpu", "--quiet", "--epochs", 1, "-o", model]
+    tilth("train", "classifier", data, "--text", "body", "--label", "kind", *how)
+    small = tmp_path / "small"
+    tilth("export", model, "--texts", data, "--precision", "float32", "-o", small)
+    for number, one in enumerate((model, small)):
+        tilth("predict", one, data, *CPU, "-o", tmp_path / str(number))
+        told = tilth("evaluate", "classify", one, "--data", data, *CPU, "--json")
+        assert json.loads(told.stdout)["n"] == 20
+    plain = write_lines(tmp_path / "plain.txt", ["the sea"])
+    tilth("predict", model, plain, *CPU, "-o", tmp_path / "plain")
+    tilth("predict", model, data, *CPU, "--text", "title", "-o", tmp_path / "title")
+    found = [read_json(tmp_path / name / "run.json")["settings"]["text"] for name in ("0", "title")]
+    assert found == [["body"], ["title"]]
 
 
 @pytest.mark.parametrize(

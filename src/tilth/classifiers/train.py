@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,8 @@ def train_on_sources(
         seed=settings.finetuning.seed, labelled_share=settings.labelled_share or 0.0,
     )  # fmt: skip
     recorded = {"loss": settings.loss, "labelled_share": settings.labelled_share or 0.0}
-    return train_on_examples(rows, validation, settings, out, recorded=recorded, sources=names)
+    facts = {"sources": names, "columns": {"text": sources.text, "label": sources.label}}
+    return train_on_examples(rows, validation, settings, out, recorded=recorded, facts=facts)
 
 
 def train_first(
@@ -98,7 +100,7 @@ def train_on_examples(
     out: str | Path | None = None,
     *,
     recorded: Mapping[str, Any] | None = None,
-    sources: Mapping[str, str] | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> Classifier:
     """Train a classifier or tagger, once for each seed, and return the best in evaluation mode.
 
@@ -110,7 +112,7 @@ def train_on_examples(
         out: the run folder; the same call resumes. `results.json` has the score of each seed.
             None: nothing is kept on disk.
         recorded: more settings for run.json.
-        sources: name -> where the rows come from, for run.json.
+        facts: of the rows, for run.json: `sources`, name -> where they come from; `columns`.
     """
     base, device, quiet = settings.base, settings.device, settings.quiet
     finetuning = settings.finetuning.for_base(base)
@@ -148,7 +150,8 @@ def train_on_examples(
     )  # fmt: skip
     del first
     with run:
-        run.resolve("sources", lambda: dict(sources or {}))
+        for fact, value in {"sources": {}, **(facts or {})}.items():
+            run.resolve(fact, partial(dict, value))
         with disk_errors(run.path):
             if run.missing() or not model_is_whole(run):
                 _complete(run, train, validation, settings, several)

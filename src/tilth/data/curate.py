@@ -166,7 +166,8 @@ def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
     if options.validation and not len(held):
         log.warning(
             "no validation rows: for a share of %g every label is too rare, or too many of its "
-            "rows have one source or first text", options.validation
+            "rows have one source or first text",
+            options.validation,
         )
     names = pa.array(REASONS).take(pa.array(reasons))
     dropped = rows.table.append_column(DROP_REASON, names)

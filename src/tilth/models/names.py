@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -98,6 +98,27 @@ def check_name(name: str, role: Role) -> None:
         find_source(name, starters=role.starters, marker=markers[0 if is_saved else 1])
     elif not any((folder / "model" / marker).is_file() for marker in markers):
         raise _untrained(name, folder, role.trained_by)
+
+
+def trained_columns(name: object, names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the columns, text and label, that a training was told to read, if a set has them.
+
+    Args:
+        name: of a model; nothing is known unless it is the run folder of a training.
+        names: the columns of the set; None: any.
+    """
+    folder = Path(name).expanduser() if isinstance(name, str | Path) else None
+    if folder is None or not (folder / "run.json").is_file():
+        return {}
+    run = read_run_json(folder)
+    told = run["resolved"].get("columns", run["settings"])
+    found = {key: told.get(key) for key in ("text", "label")}
+    listed = {key: [one] if isinstance(one, str) else one for key, one in found.items()}
+    return {
+        key: found[key]
+        for key, some in listed.items()
+        if some and (names is None or set(some) <= {*names})
+    }
 
 
 def known_instructions(name: str) -> tuple[str, ...]:

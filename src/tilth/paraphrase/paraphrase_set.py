@@ -277,7 +277,7 @@ def _part_rows(
     asked = not settings.round_trip
     values: dict[str, list[Any]] = defaultdict(list)
     originals = [table[name].to_pylist() for name in columns]
-    known = [None] * len(table)  # a set may say what its rows come from
+    known: list[str | None] = [None] * len(table)  # a set may say what its rows come from
     if _EARLIER in table.column_names:
         known = [None if one is None else str(one) for one in table[_EARLIER].to_pylist()]
     for row, sides in enumerate(zip(*originals, strict=True)):

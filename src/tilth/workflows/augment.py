@@ -199,10 +199,10 @@ def augment_to_run(
                     base, finetuning, seeds=teacher.seeds, device=teacher.device, quiet=quiet
                 ),
                 run.path / TEACHER,
-                sources={
+                facts={"sources": {
                     key: name for key, name in names.items()
                     if key in ("train", "validation") and name is not None
-                },
+                }},
             )  # fmt: skip
             if results is None:
                 made = _label_and_select(

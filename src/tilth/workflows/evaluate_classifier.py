@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tilth.classifiers.load import validation_split
-from tilth.data.examples import Examples, Source, prefer_curated, read_examples
+from tilth.data.examples import Examples, Source, open_rows, prefer_curated, read_examples
 from tilth.data.hashing import hash_of
 from tilth.data.sources import chosen_split
 from tilth.errors import TilthError
@@ -22,6 +22,7 @@ from tilth.evaluate.expected_labels import check_kind, names_in, read_gold
 from tilth.metrics.scores import spans
 from tilth.metrics.significance import check_resamples
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
+from tilth.models.names import trained_columns
 from tilth.runs import RESULTS, Progress, Run, read_run_json, refuse_inside
 from tilth.selftrain.pseudo_label import as_lists
 from tilth.workflows.settings import EvaluateSettings
@@ -85,12 +86,15 @@ def evaluate_to_run(
     if out is not None:
         refuse_inside(out, data, named=names)
     models = [load_classifier(one, device=device) for one in names]
+    columns: dict[str, Any] = {"text": settings.text, "label": settings.label}
+    if None in columns.values() and trained_columns(name):
+        rows, _ = open_rows(prefer_curated(data), settings.split)
+        told = trained_columns(name, rows.column_names)
+        columns = {key: asked or told.get(key) for key, asked in columns.items()}
     golds = []
     for model in models:
         check_kind(model, measured)
-        examples, gold = read_gold(
-            model, data, text=settings.text, label=settings.label, split=settings.split
-        )
+        examples, gold = read_gold(model, data, split=settings.split, **columns)
         golds.append(gold)
         warn_of_training_rows(model.name, data, examples)
     run = None

@@ -18,7 +18,7 @@ from tilth.files import disk_errors, write_file
 from tilth.limits import settings_of
 from tilth.models.classifier import fingerprint_classifier, load_classifier
 from tilth.models.encoder import is_sentence_encoder
-from tilth.models.names import ONNX, name_of
+from tilth.models.names import ONNX, name_of, trained_columns
 from tilth.models.onnx import OnnxModel, require_onnx, save_onnx
 from tilth.models.trainer import MODEL, model_is_whole, save_whole
 from tilth.runs import RESULTS, Run, refuse_inside
@@ -103,7 +103,8 @@ def export(
     rows, where = open_rows(data, "train")
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
-    columns = input_columns(rows, where, settings.text, tagged=given.kind == "tags")
+    text = settings.text or trained_columns(model, rows.column_names).get("text")
+    columns = input_columns(rows, where, text, tagged=given.kind == "tags")
     check_texts(given.name, given.texts_per_input, columns, where)
     run = Run.open(
         out,
@@ -117,13 +118,13 @@ def export(
         overwrite=overwrite,
     )  # fmt: skip
     with run, disk_errors(run.path):
+        run.resolve("columns", lambda: trained_columns(model) or {"text": settings.text})
         if run.missing() or not model_is_whole(run):
             save = partial(save_onnx, given, is_int8=settings.precision == "int8")
             save_whole(run.path / "unfinished", run.path / MODEL, save)
             labelled = [
                 predict(
-                    name, data, device="cpu", quiet=True, precision="float32",
-                    text=settings.text,
+                    name, data, device="cpu", quiet=True, precision="float32", text=text,
                 )
                 for name in (model, str(run.path / MODEL))
             ]  # fmt: skip

@@ -22,7 +22,7 @@ from tilth.data.sources import folder_configs
 from tilth.errors import InputError
 from tilth.generation.label_fit import UNRELATED
 from tilth.limits import settings_of
-from tilth.models.names import name_of
+from tilth.models.names import name_of, trained_columns
 from tilth.models.truncation import one_warning_on_cuts
 from tilth.runs import RESULTS, Progress, Run, part_sizes, read_results, refuse_inside
 from tilth.runs.backends import PartJob, PartWork, make_parts
@@ -117,10 +117,11 @@ def predict_to_run(
     rows, where = open_rows(data, settings.split)
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
-    if settings.text is not None:
-        input_columns(rows, where, settings.text, tagged=False)  # before a model is loaded
+    text = settings.text or trained_columns(model, rows.column_names).get("text")
+    if text is not None:
+        input_columns(rows, where, text, tagged=False)  # before a model is loaded
     predictor = load_predictor(named if isinstance(model, str | Path) else model, settings, device)
-    columns = input_columns(rows, where, settings.text, tagged=predictor.kind == "tags")
+    columns = input_columns(rows, where, text, tagged=predictor.kind == "tags")
     holds_tokens = _check_columns(rows, columns, where, predictor)
     adds = [name for name in predictor.adds if not (holds_tokens and name == "tokens")]
     rows = make_room(rows, adds, columns, where)

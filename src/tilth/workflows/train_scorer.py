@@ -80,7 +80,7 @@ def train_scorer(
     train_on_examples(
         _rows(train, options), _rows(held, options), settings, out,
         recorded={"symbols": options.symbols},
-        sources={name: where for name, where in given.items() if where is not None},
+        facts={"sources": {name: where for name, where in given.items() if where is not None}},
     )  # fmt: skip
     found = finished_results(out)
     tested = {} if test is None else _compare(out, test, options, device)
