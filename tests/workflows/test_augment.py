@@ -448,6 +448,13 @@ def test_a_class_below_the_floor_is_told(
     assert "of 'animal'" not in caplog.text
 
 
+def beside_usual(low: float) -> dict[str, Any]:
+    """Return scores on 30 rows, of which 53.3% have the commonest label."""
+    accuracy = {"value": 56.7, "low": low, "high": 73.3}
+    classes = {"a": {"n": 14}, "b": {"n": 16}}
+    return {"n": 30, "accuracy": accuracy, "classes": classes, "confusion": [[1, 13], [0, 16]]}
+
+
 @pytest.mark.parametrize(
     ("scores", "warned"),
     [
@@ -456,6 +463,12 @@ def test_a_class_below_the_floor_is_told(
         ({"validation": {"n": 60, "f1": {"value": 40.0}}}, "F1 on the validation rows is 40"),
         ({"validation": {"n": 30, "accuracy": {"value": 40.0}}}, None),  # too few rows to tell
         ({"test": {"n": 500, "accuracy": {"value": None}}}, None),
+        (
+            {"validation": beside_usual(36.7)},
+            "56.7: it is not surely better than 'b' for every row",
+        ),
+        ({"test": beside_usual(36.7)}, "accuracy on the test rows is 56.7"),
+        ({"validation": beside_usual(53.4)}, None),
         ({}, None),
     ],
 )

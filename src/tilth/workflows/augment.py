@@ -316,15 +316,28 @@ def teacher_warning(results: Mapping[str, Any]) -> str | None:
     """Return a warning if a teacher is wrong too often to label sentences."""
     for name in ("test", "validation"):
         scores = results["teacher"].get(name)
-        if scores is not None and scores["n"] >= _FEWEST_ROWS:
-            key, figure = ("f1", "F1") if "f1" in scores else ("accuracy", "accuracy")
-            value = scores[key]["value"]
-            if value is not None and value < _POOR_TEACHER:
-                return (
-                    f"the teacher's {figure} on the {name} rows is {value:.1f}: so many of "
-                    "its labels are wrong that a student hardly gains; first give it more labelled "
-                    "rows or --epochs, or a larger --teacher"
+        if scores is None:
+            continue
+        key, figure = ("f1", "F1") if "f1" in scores else ("accuracy", "accuracy")
+        value, low = scores[key]["value"], scores[key].get("low")
+        problem = None
+        if scores["n"] >= _FEWEST_ROWS and value is not None and value < _POOR_TEACHER:
+            problem = "so many of its labels are wrong that a student hardly gains"
+        elif "confusion" in scores and low is not None:
+            counts = {label: one["n"] for label, one in scores["classes"].items()}
+            label, count = max(counts.items(), key=lambda one: one[1])
+            usual = 100 * count / scores["n"]
+            if low <= usual < 100:
+                problem = (
+                    f"it is not surely better than {label!r} for every row ({usual:.1f}), so that "
+                    "a student of its labels hardly gains"
                 )
+        if problem is not None:
+            return (
+                f"the teacher's {figure} on the {name} rows is {value:.1f}: {problem}; first give "
+                "it more labelled rows or --epochs, or a larger --teacher"
+            )
+        if scores["n"] >= _FEWEST_ROWS:
             return None
     return None
 
