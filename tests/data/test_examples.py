@@ -186,6 +186,28 @@ def test_text_and_label_name_the_columns() -> None:
     assert read_examples(tokens, text="words", label="chunks").kind == "tokens"
 
 
+def test_rows_without_text_and_label_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('text,label,n\na,x,1\n,,\n" ",,2\nb,y,3\n')
+    found = read_examples(file)
+    assert (found.texts, found.labels.values) == ([("a",), ("b",)], ["x", "y"])  # type: ignore[union-attr]
+    assert found.places is not None
+    assert found.places.tolist() == [0, 3]
+    assert found.select([1]).places.tolist() == [3]  # type: ignore[union-attr]
+    assert "a.csv: 2 rows have neither text nor label and are left out" in caplog.text
+    file.write_text("text,label\na,x\n,\n,y\nb,\nc,\n,z\n")
+    with pytest.raises(InputError, match=r"a\.csv:4: text is empty: 1 more rows likewise: fill"):
+        read_examples(file)
+    file.write_text("text,label\na,x\n,\nb,\n")
+    with pytest.raises(InputError, match=r"a\.csv:4: no label: fill it in or remove the row"):
+        read_examples(file)
+    file.write_text("text,label\n,\n")
+    with pytest.raises(InputError, match="no row has a text or a label"):
+        read_examples(file)
+
+
 def test_labels_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> None:
     path = tmp_path / "sentences.txt"
     path.write_text("One.\nTwo.\n")

@@ -11,6 +11,7 @@ from tests.selftrain.labelled import classed, tagged
 from tests.system.commands import error_of, tilth
 from tests.system.test_evaluate_classify_command import CPU, LABELS, TAGS, save_model
 from tests.tiny import graded_pairs, read_json, salads, save_encoder, write_lines, write_rows
+from tilth.data.examples import read_examples
 from tilth.models.classifier import load_classifier
 
 TEXTS = salads(20)
@@ -86,6 +87,9 @@ def test_the_columns_of_the_training_are_read(places: dict[str, Path], tmp_path:
     plain = write_lines(tmp_path / "plain.txt", ["the sea"])
     tilth("predict", model, plain, *CPU, "-o", tmp_path / "plain")
     tilth("predict", model, data, *CPU, "--text", "title", "-o", tmp_path / "title")
+    gaps = write_rows(tmp_path / "gaps.jsonl", [{"body": text} for text in (*TEXTS, "")])
+    tilth("predict", places["MODEL"], gaps, *CPU, "--text", "body", "-o", tmp_path / "gaps")
+    assert len(read_examples(tmp_path / "gaps", text="body")) == len(TEXTS)
     found = [read_json(tmp_path / name / "run.json")["settings"]["text"] for name in ("0", "title")]
     assert found == [["body"], ["title"]]
 

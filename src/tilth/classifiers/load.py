@@ -215,10 +215,12 @@ def _load(
     """Read a set; with `tags`, check whether its tokens have tags."""
     source = prefer_curated(source)
 
-    def where(row: int) -> str:
-        return row_location(source, row, split)
-
     examples = sources.read(source, split)
+
+    def where(row: int) -> str:
+        place = row if examples.places is None else int(examples.places[row])
+        return row_location(source, place, split)
+
     assert examples.labels is not None
     kind = examples.labels.kind
     if kind == "tags" and tags is False:
@@ -235,6 +237,8 @@ def _load(
         labeled_examples(examples, where=where)  # raises
     dataset, _ = open_rows(source, split)
     table = dataset.with_format("arrow")[:]
+    if examples.places is not None:
+        table = table.take(examples.places)
     origins, written = source_hashes(table), written_by_model(table)
     if PROBABILITIES not in dataset.column_names:
         return _LoadedSet(examples, None, None, where, origins, written)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from tilth.data.labels import (
     is_text,
     read_labels,
     read_tags,
+    refuse_missing,
 )
 from tilth.data.readers import read_rows, row_location
 from tilth.data.sources import fetched
@@ -39,6 +41,8 @@ from tilth.files import check_input
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict, Features
     from pandas import DataFrame  # type: ignore[import-untyped]
+
+log = logging.getLogger(__name__)
 
 Source: TypeAlias = "str | Path | Dataset | DatasetDict | DataFrame | Sequence[Mapping[str, Any]]"
 
@@ -73,6 +77,7 @@ class Examples:
         tokens: None for other texts than tagged tokens. # (rows,)
         labels: None where the set has none and none was requested.
         columns: the text columns, one or two.
+        places: rows of the set, if some of it were left out; None: all rows in order. # (rows,)
     """
 
     texts: list[tuple[str, ...]]
@@ -80,6 +85,7 @@ class Examples:
     labels: Labels | None
     columns: tuple[str, ...]
     label_column: str | None
+    places: NDArray[np.int64] | None = None
 
     @property
     def kind(self) -> Literal["single", "pair", "tokens"]:
@@ -104,6 +110,7 @@ class Examples:
             texts=[self.texts[row] for row in rows],
             tokens=None if self.tokens is None else [self.tokens[row] for row in rows],
             labels=None if self.labels is None else self.labels.select(rows),
+            places=None if self.places is None else self.places[list(rows)],
         )
 
 
@@ -126,6 +133,7 @@ def read_examples(
         label: the column of labels. Default: `label`, `labels` or `score`; for tokens `tags`,
             `ner_tags` or `labels`.
         need_label: refuse a set without labels. Labels present are read and checked in any case.
+            Rows with neither text nor label are left out, with a warning.
 
     Raises:
         InputError: a column is missing or of another type, a text is empty, a label is missing,
@@ -150,9 +158,18 @@ def read_examples(
     label_column = _label_column(dataset, name, label, columns, usual, need_label)
     wanted = [*columns, *([label_column] if label_column else [])]
     table = dataset.select_columns(wanted).with_format("arrow")[:]
+    places = None
+    if label_column is not None and (is_blank := _blank_rows(table)).any():
+        places = np.flatnonzero(~is_blank)
+        if not len(places):
+            raise InputError(f"{name}no row has a text or a label: give a set with some")
+        log.warning(
+            "%s%s rows have neither text nor label and are left out", name, int(is_blank.sum())
+        )
+        table = table.take(places)
 
     def where(row: int) -> str:
-        return row_location(source, row, split)
+        return row_location(source, row if places is None else int(places[row]), split)
 
     tokens, labels = None, None
     texts: list[tuple[str, ...]]
@@ -169,7 +186,18 @@ def read_examples(
             if tokens is None
             else read_tags(values, feature, label_column, tokens, where)
         )
-    return Examples(texts, tokens, labels, columns, label_column)
+    return Examples(texts, tokens, labels, columns, label_column, places)
+
+
+def _blank_rows(table: pa.Table) -> NDArray[np.bool_]:
+    """Return which rows hold nothing, as those of `tilth predict` for rows without text."""
+    blank = np.ones(len(table), bool)
+    for column in map(decode_dictionary, table.columns):
+        empty = pc.is_null(column)
+        if is_text(column.type):
+            empty = pc.or_(empty, pc.equal(pc.fill_null(pc.utf8_trim_whitespace(column), ""), ""))
+        blank &= empty.to_numpy()
+    return blank
 
 
 def prefer_curated(source: Source) -> Source:
@@ -368,8 +396,7 @@ def trimmed_texts(
     # Large: all texts of a set may be more than the 2 GB that an array of strings can hold.
     texts = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
     is_empty = pc.is_null(texts) if may_be_blank else pc.equal(pc.fill_null(texts, ""), "")
-    if (row := first_true(is_empty)) is not None:
-        raise InputError(f"{where(row)}: {name} is empty: fill it in or remove the row")
+    refuse_missing(is_empty, where, f"{name} is empty")
     return texts
 
 

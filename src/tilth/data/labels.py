@@ -67,6 +67,17 @@ def match_label_names(labels: Sequence[str], classes: Iterable[Class]) -> list[s
     return [found[1] for found in numbers if found]
 
 
+def refuse_missing(missing: Any, where: Where, problem: str) -> None:
+    """Refuse a column with rows that lack a value, and say how many."""
+    if (row := first_true(missing)) is None:
+        return
+    more = pc.sum(missing).as_py() - 1
+    remedy = "fill it in or remove the row"
+    if more:
+        remedy = f"{more:,} more rows likewise: fill them in or remove the rows"
+    raise InputError(f"{where(row)}: {problem}: {remedy}")
+
+
 def read_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where) -> Labels:
     """Read a column with a label, or a list of labels, a row.
 
@@ -82,8 +93,7 @@ def read_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where) 
         values = [int(value) if isinstance(value, float) else value for value in values]
         return _with_classes("class", values, [(value,) for value in values], names)
     rows = column.to_pylist()
-    if None in rows:
-        raise InputError(f"{where(rows.index(None))}: no {name}: fill it in or remove the row")
+    refuse_missing(pc.is_null(column), where, f"no {name}")
     sets = _values_of_lists(rows, feature, name, where)
     for row, found in enumerate(sets):
         if len(set(found)) < len(found):
@@ -138,8 +148,7 @@ def check_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where)
     if is_text(kind):
         column = pc.utf8_trim_whitespace(column)
         missing = pc.equal(pc.fill_null(column, ""), "")
-    if (row := first_true(missing)) is not None:
-        raise InputError(f"{where(row)}: no {name}: fill it in or remove the row")
+    refuse_missing(missing, where, f"no {name}")
     if is_text(kind) and pc.all(pc.match_substring_regex(column, _LIST)).as_py():
         raise InputError(
             f"{where(0)}: {name} is {column[0].as_py()!r:.40}, a list written as a text: give a "
