@@ -52,7 +52,7 @@ def test_the_best_of_several_seeds_is_kept(base: str, tmp_path: Path) -> None:
 def test_another_training_is_refused_or_overwrites(base: str, tmp_path: Path) -> None:
     trained = train(base, tmp_path, seeds=1)
     for more, said in (
-        ({}, "seeds"), ({"seeds": 1, "chosen": ROWS}, "the validation is not the same"),
+        ({}, "seeds"), ({"seeds": 1, "chosen": ROWS}, "the validation rows are not the same"),
         ({"seeds": 1, "recorded": {"loss": "hard"}}, "loss"),
     ):  # fmt: skip
         with pytest.raises(RunMismatch, match=said):

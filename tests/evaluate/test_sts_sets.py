@@ -13,6 +13,7 @@ from tests.tiny.sts import benchmark, jsonl, pairs_of, semeval, sick, write
 from tilth.data.sources import HubDataset
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.sts_sets import StsSet, read_sets
+from tilth.workflows.settings import StsSettings
 
 SEVEN = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick"]
 
@@ -73,6 +74,20 @@ def test_each_format_and_column_names(tmp_path: Path, ending: str, names: tuple[
     assert sts.name == "mine" if ending != "lines.json" else "mine.lines"
     assert texts(sts) == pairs_of(3)
     assert sts.subsets == ["s"] * 3
+
+
+def test_columns_of_a_file_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("Left,Right,text_a,Grade\nA wren.,A bird.,no,4\nRain.,Sun.,no,1.5\n")
+    (sts,) = read_sets(path, columns=(("Left", "Right"), "Grade"))
+    assert texts(sts) == [("A wren.", "A bird.", 4.0), ("Rain.", "Sun.", 1.5)]
+    with pytest.raises(InputError, match=r"own\.csv:2: no column 'Wrong': there are Left"):
+        read_sets(path, columns=(("Left", "Wrong"), None))
+    with pytest.raises(InputError, match="only columns of a file of pairs can be named"):
+        read_sets(tmp_path, columns=(None, "Grade"))
+    for wrong in ("Left", "Left,Right,text_a", "Left,Left"):
+        with pytest.raises(InputError, match="name the two columns of pairs"):
+            StsSettings(text=wrong.split(",")).columns  # noqa: B018
 
 
 def test_senteval_layout(tmp_path: Path) -> None:

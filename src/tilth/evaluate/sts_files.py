@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from tilth.data.examples import FIRST_TEXT, SECOND_TEXT, Source, open_rows
+from tilth.data.examples import FIRST_TEXT, SECOND_TEXT, Source, check_column, open_rows
 from tilth.data.formats import ending_of, read_lines, rows_of_file
 from tilth.data.sources import HubDataset, chosen_split, locate, source_name
 from tilth.errors import InputError, TilthError
@@ -58,6 +58,9 @@ _SPANISH = {"es", "spanish"}
 _TRAINING = {"train", "trial"}
 
 
+PairNames: TypeAlias = "tuple[tuple[str, str] | None, str | None]"  # of texts, of scores
+
+
 @dataclass(frozen=True, slots=True)
 class RawPair:
     """An unchecked pair; `origin` is `file:line`, `subset` None in a set without subsets."""
@@ -95,10 +98,10 @@ class SetFile:
             ) from error
 
 
-def _rows(path: Path) -> Iterator[RawPair]:
+def _rows(path: Path, columns: PairNames = (None, None)) -> Iterator[RawPair]:
     rows = rows_of_file(path) if ending_of(path) else _rows_of_json(path)
     for number, row in rows:
-        yield _pair(f"{path}:{number}", row)
+        yield _pair(f"{path}:{number}", row, columns)
 
 
 def _rows_given(data: Source) -> Iterator[RawPair]:
@@ -138,15 +141,18 @@ def _object(path: Path, number: int, value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _pair(origin: str, row: Mapping[str, Any]) -> RawPair:
+def _pair(origin: str, row: Mapping[str, Any], columns: PairNames = (None, None)) -> RawPair:
     names = {name.lower(): name for name in row}
     subset = next((row[names[name]] for name in _SUBSET if name in names), None)
+    texts, label = columns
+    for column in (*(texts or ()), *([label] if label else ())):
+        check_column(column, list(row), f"{origin}: ")
+    first, second = texts or (
+        _column(origin, names, FIRST_TEXT), _column(origin, names, SECOND_TEXT)
+    )  # fmt: skip
+    score = label or _column(origin, names, _SCORE)
     return RawPair(
-        origin,
-        row[_column(origin, names, FIRST_TEXT)],
-        row[_column(origin, names, SECOND_TEXT)],
-        row[_column(origin, names, _SCORE)],
-        None if subset in (None, "") else str(subset),
+        origin, row[first], row[second], row[score], None if subset in (None, "") else str(subset)
     )
 
 
@@ -156,7 +162,8 @@ def _column(origin: str, names: Mapping[str, str], wanted: Sequence[str]) -> str
             return names[name]
     raise InputError(
         f"{origin}: no column {wanted[0]!r} (nor {', '.join(wanted[1:])}): there are "
-        f"{', '.join(names.values()) or 'none'}: name the columns text_a, text_b, score"
+        f"{', '.join(names.values()) or 'none'}: name the columns text_a, text_b, score, or those "
+        "of a file with --text and --label of tilth evaluate sts"
     )
 
 
@@ -230,12 +237,16 @@ def default_names(data: Source) -> list[str]:
     return list(find_sets(data))
 
 
-def find_sets(data: Source) -> dict[str, list[SetFile]]:
+def find_sets(data: Source, columns: PairNames = (None, None)) -> dict[str, list[SetFile]]:
     """Find the files of each set in a place, without reading them: set name -> files.
 
     Args:
         data: rows, a folder, a file of pairs, `hub`, or the name of one data set of the hub.
+        columns: of the texts and of the scores of a file of pairs; None: usual names.
     """
+    path = as_path(data) if isinstance(data, str | Path) else None
+    if columns != (None, None) and (path is None or not path.is_file() or _special_file(path)):
+        raise InputError(f"{source_name(data)}: only columns of a file of pairs can be named")
     if not isinstance(data, str | Path):
         return {_GIVEN: [SetFile(source_name(data), partial(_rows_given, data))]}
     path = as_path(data)
@@ -243,7 +254,7 @@ def find_sets(data: Source) -> dict[str, list[SetFile]]:
     if path.is_dir():
         return _find_in_folder(path)
     if path.exists():
-        return _find_file(path)
+        return _find_file(path, columns)
     if str(data) == "hub":
         return {
             name: [_hub_file(HubDataset(repository, None), split)]
@@ -259,7 +270,7 @@ def _hub_file(hub: HubDataset, split: str) -> SetFile:
     return SetFile(f"{hub.name}:{split}", partial(_hub, hub, split))
 
 
-def _find_file(path: Path) -> dict[str, list[SetFile]]:
+def _find_file(path: Path, columns: PairNames) -> dict[str, list[SetFile]]:
     special = _special_file(path)
     if special is not None:
         return {special[0]: [special[1]]}
@@ -268,7 +279,7 @@ def _find_file(path: Path) -> dict[str, list[SetFile]]:
             f"{path}: the ending is not known: give a .jsonl, .json, .csv or .tsv file of pairs "
             "(each also with .gz), .parquet, or a folder"
         )
-    return {_stem(path): [SetFile(str(path), partial(_rows, path))]}
+    return {_stem(path): [SetFile(str(path), partial(_rows, path, columns))]}
 
 
 def _find_in_folder(root: Path) -> dict[str, list[SetFile]]:

@@ -17,6 +17,7 @@ from tilth.errors import InputError
 from tilth.evaluate.sts_files import (
     KNOWN_SETS,
     LOOKED_FOR,
+    PairNames,
     RawPair,
     SetFile,
     default_names,
@@ -95,7 +96,9 @@ def asked_sets(data: Source, sets: Sequence[str] | None = None) -> list[str]:
     return list(dict.fromkeys(map(set_name, names)))
 
 
-def read_sets(data: Source, sets: Sequence[str] | None = None) -> list[StsSet]:
+def read_sets(
+    data: Source, sets: Sequence[str] | None = None, columns: PairNames = (None, None)
+) -> list[StsSet]:
     r"""Read STS sets, in the order asked; missing ones are left out with a warning.
 
     Args:
@@ -105,6 +108,7 @@ def read_sets(data: Source, sets: Sequence[str] | None = None) -> list[StsSet]:
             `pairs`).
         sets: names: sts12 to sts16, stsb, sick (these seven are the default), stsb-dev,
             stsb-train, sick-dev, sick-train, or an own file's name without ending.
+        columns: as of `find_sets`.
 
     Example:
         >>> import tempfile, pathlib
@@ -113,7 +117,7 @@ def read_sets(data: Source, sets: Sequence[str] | None = None) -> list[StsSet]:
         >>> read_sets(path)[0].gold.tolist()
         [4.0]
     """
-    asked, found = asked_sets(data, sets), find_sets(data)
+    asked, found = asked_sets(data, sets), find_sets(data, columns)
     place = source_name(data)
     if _RESERVED in asked:
         raise InputError(

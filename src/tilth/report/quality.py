@@ -293,6 +293,7 @@ def _label_warnings(
             )
     if label.kept < limits.enough:
         return
+    has_inputs = label.copy_share is not None
     if label.fit_share is not None and label.fit_share < limits.fits:
         yield (
             "fit_share",
@@ -318,13 +319,15 @@ def _label_warnings(
         yield (
             "distinct_2",
             f"distinct-2 is {label.distinct_2:.2f}, so the same phrases come back; raise --top-k "
-            "or --top-p, or give more varied inputs.",
+            "or --top-p, or "
+            + ("give more varied inputs." if has_inputs else "ask for more variety."),
         )
     if label.repeated_share > limits.repeated:
         yield (
             "repeated_share",
-            f"{label.repeated_share:.0%} of its kept outputs were seen before with another input; "
-            "raise --top-k or --temperature, or make the instruction hold on to the input.",
+            f"{label.repeated_share:.0%} of its kept outputs were seen before"
+            f"{' with another input' if has_inputs else ''}; raise --top-k or --temperature, or "
+            + ("make the instruction hold on to the input." if has_inputs else "lower --count."),
         )
     if label.duplicate_share > limits.duplicates:
         yield (
@@ -334,7 +337,7 @@ def _label_warnings(
         )
     other, count = max(label.shared.items(), key=lambda item: item[1], default=("", 0))
     if count > limits.shared * label.kept:
-        same = "for the same input" if label.copy_share is not None else "word for word"
+        same = "for the same input" if has_inputs else "word for word"
         yield (
             "shared",
             f"{count / label.kept:.0%} of its kept outputs stand under label {other} too, {same}; "

@@ -114,6 +114,9 @@ def command_of(folder: Path) -> str | None:
     return None
 
 
+_SETS = {"train": "training", **{name: name for name in ("validation", "test", "labelled")}}
+
+
 def differences(found: Mapping[str, Json], asked: Mapping[str, Json]) -> list[str]:
     """Return a line for each setting and input that differs between two run.json."""
     if found["command"] != asked["command"]:
@@ -125,10 +128,13 @@ def differences(found: Mapping[str, Json], asked: Mapping[str, Json]) -> list[st
         if old.get(name) != new.get(name)
     ]
     old, new = found["fingerprints"], asked["fingerprints"]
-    lines += [
-        f"the {name} {'are' if name.endswith('s') else 'is'} not the same"
+    changed = [
+        f"{_SETS[name]} rows" if name in _SETS else name
         for name in dict.fromkeys((*old, *new))
         if old.get(name) != new.get(name)
+    ]
+    lines += [
+        f"the {name} {'are' if name.endswith('s') else 'is'} not the same" for name in changed
     ]
     if not lines and found["parts"] != asked["parts"]:
         lines.append(f"it has {found['parts']} parts, {asked['parts']} asked")

@@ -168,17 +168,19 @@ def evaluate_sts_to_run(
     check_options(protocol, settings.drop_overlap, source, **resampling)
     if out is not None:
         refuse_inside(out, training, named=(name, data))
-    found = read_sets(data, settings.sets)
+    found = read_sets(data, settings.sets, settings.columns)
     check_sets(found, protocol)
     encoder = open_encoder(name, found, pooling=settings.pooling, device=device)
     rows = read_pairs(source).all_rows() if source is not None else None
     run = None
     if out is not None:
-        names = [sts.name for sts in found]
+        recorded = asdict(settings) | {"sets": [sts.name for sts in found]}
+        for key in ("text", "label"):  # the pairs have fingerprints
+            del recorded[key]
         run = Run.open(
             out,
             command="evaluate sts",
-            settings={"encoder": name, **asdict(settings), "sets": names},
+            settings={"encoder": name, **recorded},
             fingerprints={
                 "encoder": _fingerprint(encoder),
                 **{sts.name: sts.identity for sts in found},

@@ -190,8 +190,20 @@ class StsSettings:
         POOLING,
         "How tokens become one vector: mean, cls or max; default: as saved, else mean.",
     ] = None
+    text: PairColumns = None
+    label: LabelColumn = None
     bootstrap: Resamples = 1000
     seed: Annotated[int, SEED, "Of the resamples."] = 0
+
+    @property
+    def columns(self) -> tuple[tuple[str, str] | None, str | None]:
+        """The columns of the texts and of the scores; None: usual names."""
+        if self.text is None:
+            return None, self.label
+        named = (self.text,) if isinstance(self.text, str) else tuple(self.text)
+        if len(named) != 2 or named[0] == named[1]:
+            raise InputError(f"--text names {', '.join(named)}: name the two columns of pairs")
+        return named, self.label
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class TrainedEncoder:
             name: [found[key]["spearman"] for key in sets] for name, found in self.scores.items()
         }
         gains = zip(values[AFTER], values[BEFORE], strict=True)
-        values["after less before"] = [after - before for after, before in gains]
+        values["gain"] = [after - before for after, before in gains]
         lines = [[name, *(f"{one:.1f}" for one in row)] for name, row in values.items()]
         return ["", *sets], lines
 
