@@ -139,7 +139,7 @@ def test_empty_lines_are_skipped_and_counted(
         ("a.txt", b"good\ncaf\xe9\n", [":2: byte 0xe9 at byte 8 of the file", "save the file"]),
         ("a.txt", b"\xef\xbb\xbfgood\xe9\n", [":1: byte 0xe9 at byte 7 of the file"]),
         ("a.txt", b"good\nno\0no\n", [":2: NUL byte at byte 7 of the file"]),
-        ("a.txt", "text".encode("utf-16"), [":1: the file is UTF-16"]),
+        ("a.txt", "text".encode("utf-16"), [":1: the file is UTF-16: save it as UTF-8, or iconv"]),
         ("a.txt", b"short\n" + b"x" * 10_000_000, [":2: the line is longer than 400,000 bytes"]),
         ("a.txt", b"x" * 100_001, [":1: the text has 100,001 characters"]),
         ("a.txt.gz", b"", ["holds no text"]),

@@ -94,6 +94,7 @@ def test_labels_may_counter_each_other() -> None:
     ("spec", "message"),
     [
         ([], "a task spec is an object with task_name and labels"),
+        ({"labels": {"a": "x"}}, "task_name is missing: give the task a name"),
         (changed(["task_name"], "a b"), "task_name is 'a b': use up to 500 letters, digits"),
         (changed(["extra"], 1), "unknown field 'extra'"),
         (changed(["labels"], {}), "labels is missing or empty"),
@@ -293,7 +294,8 @@ def test_the_starters_tasks_are_told_by_their_instructions(
         refuse_untrained(task, "starter", known)
     assert str(refused.value) == (
         "task 'own', label 'a': model 'starter' knows only the instructions of intents, nli, "
-        "review-sentiment, sts-x1, sts-x2: give --model a hub id such as gpt2-xl, a folder or an "
+        "review-sentiment, sts-x1, sts-x2, and 'Task: Write what a user says to an assistant in "
+        "order to *.' (* is yours): give --model a hub id such as gpt2-xl, a folder or an "
         "endpoint, start from labelled rows (tilth augment, tilth paraphrase), or force it with "
         "--any-task"
     )

@@ -127,7 +127,7 @@ def info(bank: Bank, json: Json = False) -> None:
         ("created", found["created"]),
         *((f"made with {name}", version) for name, version in found["versions"].items()),
     ]
-    print_table(str(bank), ("", ""), rows)
+    print_table(str(bank), ("of the bank", "value"), rows)
     sources = list(found["sources"].items())
     some = sources[:_SHOWN_SOURCES]
     print_table(
@@ -214,7 +214,7 @@ def _print_made(bank: Path, seconds: float | None, *, json: bool) -> None:
     if seconds is not None:
         said = f", {rate:,} sentences read a second" if seconds > _STARTING * 5 else ""
         rows.append(("this run", f"{seconds:,.0f} s{said}"))
-    print_table(str(bank), ("", ""), rows)
+    print_table(str(bank), ("of the bank", "value"), rows)
     for name in [name for name, count in found["sources"].items() if count == 0][:_SHOWN_SOURCES]:
         say(f"no sentence is kept of {name}")
     if (foreign := found["dropped"].get(LANGUAGE, 0)) > _FOREIGN * found["sentences"]:

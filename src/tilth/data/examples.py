@@ -373,7 +373,9 @@ def _label_column(
 def check_column(column: str, names: Sequence[str], name: str) -> None:
     """Refuse a column that is not there; `name` begins the message."""
     if column not in names:
-        raise InputError(f"{name}no column {column!r}: there are {', '.join(names)}")
+        nested = column.partition(".")[0] in names
+        remedy = "; write a nested field to a column of its own" if nested else ""
+        raise InputError(f"{name}no column {column!r}: there are {', '.join(names)}{remedy}")
 
 
 def _type(dataset: Dataset, column: str) -> pa.DataType:

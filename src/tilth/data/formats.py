@@ -456,7 +456,9 @@ def _gz_errors(path: Path, line: Callable[[], int]) -> Iterator[None]:
 
 def _check_start(path: Path, line: bytes) -> None:
     if line.startswith(_UTF16):
-        raise InputError(f"{path}:1: the file is UTF-16: save it as UTF-8")
+        raise InputError(
+            f"{path}:1: the file is UTF-16: save it as UTF-8, or iconv -f utf-16 -t utf-8"
+        )
     if line.startswith(_GZ):
         raise InputError(f"{path}:1: the file is compressed with gz: name it {path.name}.gz")
 

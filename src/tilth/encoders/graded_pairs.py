@@ -23,6 +23,7 @@ from tilth.data.examples import (
     open_rows,
     read_labelled_table,
 )
+from tilth.data.formats import as_number
 from tilth.data.hashing import random_keys
 from tilth.data.sources import chosen_split, fetched, folder_configs, split_names
 from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model
@@ -202,9 +203,11 @@ def _checked(
         raise InputError("the set holds single texts: an encoder learns from text_a, text_b, label")
     numbers = labelled.numbers
     if numbers is None:
+        said = labelled.first_label
+        comma = isinstance(said, str) and as_number(said.replace(",", ".", 1)) is not None
         raise InputError(
-            f"label {labelled.first_label!r} is no number: an encoder learns from labels 0 to 1, "
-            "or 0 to 5"
+            f"label {said!r} is no number: an encoder learns from labels 0 to 1, or 0 to 5"
+            f"{', decimals after a point' if comma else ''}"
         )
     if highest is None:
         highest = STS if np.mean(numbers > 1) > _FEW_ABOVE else 1.0

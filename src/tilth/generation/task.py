@@ -201,9 +201,11 @@ def refuse_untrained(task: Task, model: str, known: Sequence[str]) -> None:
     if not (labels := unknown(task)):
         return
     tasks = ", ".join(name for name in shipped_tasks() if not unknown(load_task(name)))
+    free = next((one.splitlines()[0] for one in known if "*" in one), None)
+    beside = f", and {free!r} (* is yours)" if free else ""
     raise InputError(
         f"task {task.name!r}, label {labels[0]!r}: model {model!r} knows only the instructions of "
-        f"{tasks or 'other tasks'}: give --model a hub id such as gpt2-xl, a folder or an "
+        f"{tasks or 'other tasks'}{beside}: give --model a hub id such as gpt2-xl, a folder or an "
         "endpoint, start from labelled rows (tilth augment, tilth paraphrase), or force it with "
         "--any-task"
     )
@@ -290,6 +292,8 @@ def _check(spec: Any, where: str) -> Task:
         raise InputError(f"{where}: a task spec is an object with task_name and labels")
     _check_fields(where, spec, ("task_name", "labels"))
     name = spec.get("task_name")
+    if name is None:
+        raise InputError(f"{where}: task_name is missing: give the task a name")
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise InputError(
             f"{where}: task_name is {_shown(name)[:80]}: use up to {_LONGEST_NAME} letters, "

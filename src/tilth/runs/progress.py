@@ -80,7 +80,9 @@ class Progress:
         workers = f", {self.workers}" if self.workers else ""
         if not rows:  # work that makes no rows, such as training steps
             rate = (self.done - self._before) / seconds
-            return f"{rate:.1f} {self._what.split()[0]}/s{workers}"
+            slow = 0 < rate < 1
+            said = f"{1 / rate:.1f} s each" if slow else f"{rate:.1f} {self._what.split()[0]}/s"
+            return said + workers
         return f"{rows / seconds:.1f} rows/s, {self.kept} kept, {self.dropped} dropped{workers}"
 
     def __enter__(self) -> Progress:
