@@ -95,6 +95,8 @@ def wrong() -> Iterator[tuple[str, str]]:
                     yield f"{name} {words} {option} {bad}", option
             elif parameter.name in LEAVES[path].limits:
                 yield f"{name} {words} {option} nonesuch", "nonesuch"
+            if parameter.name in ("text", "label") and name != "bank search" and "FILE" in words:
+                yield f"{name} {words} {option} nope", "no column 'nope': there are text, label"
             if parameter.name in ("model", "base", "scorer", "forward", "encoder", "teacher"):
                 yield f"{name} {words} {option} ./no-such", "no-such"
 

@@ -111,6 +111,10 @@ Json = Annotated[bool, "Print the result as JSON."]
 Quiet = Annotated[bool, "--quiet -q", "No progress bar."]
 
 
+# Parameters that name the set whose columns --text and --label name.
+_LABELLED = ("source", "train", "data", "pairs", "texts")
+
+
 class JobOptions(TypedDict):
     """What every function that makes a run takes."""
 
@@ -192,9 +196,25 @@ def check_arguments(
             one.check(value)
     except OSError as error:
         raise InputError(f"{value}: cannot be read ({error.strerror}): check the path") from error
+    _check_columns(given, reads)
     for name, one in out.items():
         if given[name] is not None:
             _check_out(given[name], inputs, command if one is RUN_FOLDER else None)
+
+
+def _check_columns(given: Mapping[str, Any], reads: Mapping[str, Reads]) -> None:
+    """Refuse a named column that a plain file lacks, before anything heavy is imported."""
+    named = [*_each(given.get("text")), *_each(given.get("label"))]
+    sources = [given[name] for name in _LABELLED if name in reads and given.get(name)]
+    path = Path(sources[0]).expanduser() if named and sources else None
+    if path is None or not path.is_file():
+        return
+    from tilth.data.formats import check_column, columns_of_file, ending_of
+
+    columns = columns_of_file(path) if ending_of(path) else named
+    for name in named:
+        for column in [name] if name in columns else name.split(","):
+            check_column(column.strip(), columns, f"{path}: ")
 
 
 def _each(value: Any) -> Iterator[str]:

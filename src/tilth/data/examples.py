@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.formats import NUMBER
+from tilth.data.formats import NUMBER, check_column
 from tilth.data.hashing import text_hashes
 from tilth.data.labels import (
     Labels,
@@ -368,14 +368,6 @@ def _label_column(
             f"are {', '.join(names)}"
         )
     return found
-
-
-def check_column(column: str, names: Sequence[str], name: str) -> None:
-    """Refuse a column that is not there; `name` begins the message."""
-    if column not in names:
-        nested = column.partition(".")[0] in names
-        remedy = "; write a nested field to a column of its own" if nested else ""
-        raise InputError(f"{name}no column {column!r}: there are {', '.join(names)}{remedy}")
 
 
 def _type(dataset: Dataset, column: str) -> pa.DataType:

@@ -68,6 +68,21 @@ def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[t
     return _READERS[ending](path)
 
 
+def columns_of_file(path: Path) -> list[str]:
+    """Return the columns of a file's first rows."""
+    return list(
+        dict.fromkeys(name for _, row in islice(rows_of_file(path), _LOOKED_AT) for name in row)
+    )
+
+
+def check_column(column: str, names: Sequence[str], name: str) -> None:
+    """Refuse a column that is not there; `name` begins the message."""
+    if column not in names:
+        nested = column.partition(".")[0] in names
+        remedy = "; write a nested field to a column of its own" if nested else ""
+        raise InputError(f"{name}no column {column!r}: there are {', '.join(names)}{remedy}")
+
+
 def as_number(label: str) -> float | None:
     """Return a label that is written as a finite number, such as "0.5", as one; else None."""
     number = float(label) if re.fullmatch(NUMBER, label) else math.inf

@@ -18,12 +18,11 @@ from tilth.data.examples import (
     SECOND_TEXT,
     LabelledTable,
     Source,
-    check_column,
     input_columns,
     open_rows,
     read_labelled_table,
 )
-from tilth.data.formats import as_number
+from tilth.data.formats import as_number, check_column
 from tilth.data.hashing import random_keys
 from tilth.data.sources import chosen_split, fetched, folder_configs, split_names
 from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tilth.data.examples import FIRST_TEXT, SECOND_TEXT, Source, check_column, open_rows
-from tilth.data.formats import ending_of, read_lines, rows_of_file
+from tilth.data.examples import FIRST_TEXT, SECOND_TEXT, Source, open_rows
+from tilth.data.formats import check_column, ending_of, read_lines, rows_of_file
 from tilth.data.sources import HubDataset, chosen_split, locate, source_name
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
