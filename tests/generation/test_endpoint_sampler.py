@@ -251,6 +251,8 @@ def test_self_debiasing_off_is_said_once(caplog: pytest.LogCaptureFixture) -> No
         ('He said "go" twice.', True, "He said 'go' twice.\""),
         ('"He said \\"go\\" twice."', True, "He said 'go' twice.\""),
         ("", True, '"'),
+        ('""', True, '"'),
+        ('"', False, ""),
         ("Sure! Here is a sentence:\n\nA dog runs.", True, 'A dog runs."'),
         ('Certainly! Here\u2019s one: "A dog runs."', True, 'A dog runs."'),
         ("**Another sentence:**\n**A dog runs.**", True, 'A dog runs."'),

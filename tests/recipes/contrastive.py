@@ -23,7 +23,7 @@ def turning_rewriter(name: str, said: list[RewriteSettings], *, refused: str) ->
         refused: a text with this word has no rewrite.
     """
 
-    def rewrites(texts: Sequence[str], asked: RewriteSettings, **_: Any) -> list[list[Rewrite]]:
+    def rewrites(texts: Sequence[str], asked: RewriteSettings) -> list[list[Rewrite]]:
         said.append(asked)
         return [
             [

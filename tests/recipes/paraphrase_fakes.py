@@ -87,9 +87,7 @@ class Fakes:
             fingerprints=dict,
         )
 
-    def rewritten(
-        self, texts: Sequence[str], asked: RewriteSettings, *, seed: int
-    ) -> list[list[Rewrite]]:
+    def rewritten(self, texts: Sequence[str], asked: RewriteSettings) -> list[list[Rewrite]]:
         """Return rewrites whose wording lies 12 points above the cell, inside it when checked."""
         cell, check = asked_cell(asked.meaning, asked.wording), asked.tries > 1
         assert asked.min_meaning == 0  # nothing is left out for its meaning

@@ -315,14 +315,22 @@ def test_progress_takes_back_a_failed_part(tmp_path: Path) -> None:
     assert run.done() == [0, 1]
 
 
-@pytest.mark.parametrize(("after", "said"), [(0, "no part was finished"), (1, "")])
-def test_an_interruption_says_when_no_part_is_kept(tmp_path: Path, after: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("after", "nested", "said"),
+    [(0, False, "no part was finished"), (1, False, ""), (0, True, "")],
+)
+def test_an_interruption_says_when_no_part_is_kept(
+    tmp_path: Path, after: int, nested: bool, said: str
+) -> None:
     def work(index: int, _: Progress) -> pa.Table:
         if index == after:
             raise KeyboardInterrupt
         return table(index)
 
-    with pytest.raises(KeyboardInterrupt) as stopped, open_run(tmp_path) as run:
+    if nested:
+        (tmp_path / "run.json").write_text("{}")
+    place = tmp_path / "step" if nested else tmp_path
+    with pytest.raises(KeyboardInterrupt) as stopped, open_run(place) as run:
         complete(run, work, [10] * 4, quiet=True)
     assert str(stopped.value).startswith(said)
     assert bool(str(stopped.value)) is bool(said)

@@ -255,12 +255,12 @@ def _without_bold(text: str) -> str:
     return text[2:-2] if is_bold and "**" not in text[2:-2] else text
 
 
-def _enclosed(text: str) -> tuple[str, bool, str]:
+def _enclosed(text: str) -> tuple[str, bool, str] | None:
     """Return the text after an opening quotation mark, whether it is closed, and what follows."""
     opening = text[:1]
     closing = {'"': '"', **_CURLY}.get(opening)
     if closing is None:
-        return "", False, ""
+        return None
     inside, mark, after = text[1:].partition(closing)
     opens = inside[-1:].isspace() and after[:1].isalnum() if mark == opening else opening in inside
     if opens:  # a quotation within the text
@@ -286,10 +286,11 @@ def unquote(answer: str, prompt: str, *, is_whole: bool) -> str:
     if lead and bare.startswith(lead):
         text = bare[len(lead) :].lstrip("*_ \n")
     text = _without_bold(text).replace('\\"', "'")
-    inside, is_closed, after = _enclosed(text)
-    begins_with_one = is_closed and re.match(r" [a-z]", after) and inside[-1:].isalnum()
-    if inside and not (is_whole and begins_with_one):
-        return _without_bold(inside).replace('"', "'") + ('"' if is_closed else "")
+    if (enclosed := _enclosed(text)) is not None:
+        inside, is_closed, after = enclosed
+        begins_with_one = is_closed and re.match(r" [a-z]", after) and inside[-1:].isalnum()
+        if not (is_whole and begins_with_one):
+            return _without_bold(inside).replace('"', "'") + ('"' if is_closed else "")
     if is_whole and text.count('"') == 1:
         text = _INCHES.sub("'", text)
     if text.count('"') % 2 and not _OPENING.search(text):

@@ -474,7 +474,7 @@ def complete(
     """Make the missing parts of a run, in order, and show the progress.
 
     An error or Ctrl-C leaves whole parts only; calling it again resumes from them. Where no part
-    is there, the `KeyboardInterrupt` says so.
+    is there, and the run is no step of a larger one, the `KeyboardInterrupt` says so.
 
     Args:
         sizes: items of each part, which `work` counts.
@@ -489,6 +489,6 @@ def complete(
                 with progress.attempt():
                     run.write_part(index, work(index, progress))
     except KeyboardInterrupt:
-        if run.done():
+        if run.done() or (run.path.parent / _RUN).exists():  # a step of a larger run
             raise
         raise KeyboardInterrupt(NOTHING_MADE) from None
