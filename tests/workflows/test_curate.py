@@ -40,10 +40,35 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
+COLUMNS = ["text_a", "text_b", "label"]
 COUNTS = {
     "rows in": 240, "empty": 0, "identical-pair": 0, "duplicate": 60, "over-per-label": 60,
     "sampled pairs": 40, "train": 144, "validation": 16,
 }  # fmt: skip
+
+
+def test_columns_of_other_names_are_named(file: Path, tmp_path: Path) -> None:
+    new = {"text_a": "First, one", "text_b": "second", "label": "grade"}
+    given = [{**{new[key]: value for key, value in row.items()}, "label": "no"} for row in rows()]
+    other = write_rows(tmp_path / "other.jsonl", given)
+    columns = ["First, one", "second"], "grade"
+    folder, counts = curate_folder(str(other), tmp_path / "out", columns=columns)
+    plain, expected = curate_folder(str(file), tmp_path / "plain")
+    assert counts == expected
+    for split in ("train", "validation"):
+        assert (
+            load_folder(folder, split)
+            .to_pandas()[COLUMNS]
+            .equals(load_folder(plain, split).to_pandas()[COLUMNS])
+        )
+    single, _ = curate_folder(str(other), tmp_path / "single", columns=("second", "grade"))
+    assert set(load_folder(single).column_names) == {"text", "label", "First, one"}
+    for columns, said in (
+        (("nope", None), "no column 'nope'"), (("second", "nope"), "no column 'nope'"),
+        (("second", "second"), "holds the texts: name that of the labels"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=said):
+            curate_folder(str(other), tmp_path / "wrong", columns=columns)
 
 
 def content(folder: Path) -> list[Any]:

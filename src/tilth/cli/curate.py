@@ -9,6 +9,7 @@ from tilth.cli.app import Fields
 from tilth.cli.options import DATA, OTHER_FOLDER, PATH, Common
 from tilth.cli.screen import print_json, print_table, say
 from tilth.data.settings import CurateOptions
+from tilth.workflows.settings import LabelledColumns
 
 
 def curate(
@@ -27,6 +28,7 @@ def curate(
         "rows that they reject are dropped.",
     ] = None,
     *,
+    named: LabelledColumns,
     common: Annotated[Common, Fields(only=("overwrite", "json"))],
 ) -> None:
     """Clean a generated set as the DINO paper does: duplicates, smoothing, sampled pairs, split.
@@ -37,7 +39,12 @@ def curate(
     from tilth.workflows.curate import curate_folder
 
     folder, counts = curate_folder(
-        source, out, chosen, overwrite=common.overwrite, annotations=annotations
+        source,
+        out,
+        chosen,
+        overwrite=common.overwrite,
+        annotations=annotations,
+        columns=(named.text, named.label),
     )
     if common.json:
         print_json(counts)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict, Features
     from pandas import DataFrame  # type: ignore[import-untyped]
 
+Names: TypeAlias = "tuple[str | Sequence[str] | None, str | None]"  # of texts, of labels
+
 log = logging.getLogger(__name__)
 
 Source: TypeAlias = "str | Path | Dataset | DatasetDict | DataFrame | Sequence[Mapping[str, Any]]"
@@ -326,6 +328,24 @@ def input_columns(
         f"{name}which column holds the texts: name it with --text (in Python text), or the two of "
         f"pairs; there are {', '.join(names)}"
     )
+
+
+def with_usual_names(rows: Dataset, text: str | Sequence[str] | None, label: str | None) -> Dataset:
+    """Return rows with the named columns as text, or text_a and text_b, and label.
+
+    Other columns with these names are removed; None: a column has its usual name.
+    """
+    new: dict[str, str] = {}
+    if text is not None:
+        chosen = input_columns(rows, "", text, tagged=False)
+        new = dict(zip(chosen, PAIR_COLUMNS if len(chosen) == 2 else TEXT_COLUMNS, strict=True))
+    if label is not None:
+        check_column(label, rows.column_names, "")
+        if label in new:
+            raise InputError(f"column {label!r} holds the texts: name that of the labels")
+        new[label] = LABEL_COLUMN
+    others = [name for name in new.values() if name in rows.column_names and name not in new]
+    return rows.remove_columns(others).rename_columns(new)
 
 
 def check_texts(model: str, texts: int | None, columns: Sequence[str], where: str) -> None:

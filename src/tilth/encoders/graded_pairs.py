@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +16,14 @@ from tilth.data.examples import (
     FIRST_TEXT,
     SECOND_TEXT,
     LabelledTable,
+    Names,
     Source,
     input_columns,
     open_rows,
     read_labelled_table,
+    with_usual_names,
 )
-from tilth.data.formats import as_number, check_column
+from tilth.data.formats import as_number
 from tilth.data.hashing import random_keys
 from tilth.data.sources import chosen_split, fetched, folder_configs, split_names
 from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model
@@ -42,7 +43,6 @@ _NAMES = {
     TEXT_B: SECOND_TEXT,
     LABEL: (LABEL, "score", "similarity_score"),
 }
-Names: TypeAlias = "tuple[str | Sequence[str] | None, str | None]"
 _TRAIN, _VALIDATION = "train", "validation"
 _SHARES = (0.1, 0.25, 0.5)  # of the validation part: the first that is enough
 _FEWEST = 3  # pairs for a meaningful rank correlation
@@ -145,17 +145,9 @@ def read_dev_pairs(
 def _renamed(rows: Dataset, names: Names) -> Dataset:
     """Return pairs with the named columns as text_a, text_b and label."""
     text, label = names
-    new: dict[str, str] = {}
-    if text is not None:
-        chosen = input_columns(rows, "", text, tagged=False)
-        if len(chosen) != 2:
-            raise InputError(f"--text names one column, {chosen[0]!r}: name the two of pairs")
-        new = dict(zip(chosen, (TEXT_A, TEXT_B), strict=True))
-    if label is not None:
-        check_column(label, rows.column_names, "")
-        new[label] = LABEL
-    others = [name for name in new.values() if name in rows.column_names and name not in new]
-    return rows.remove_columns(others).rename_columns(new)
+    if text is not None and len(chosen := input_columns(rows, "", text, tagged=False)) != 2:
+        raise InputError(f"--text names one column, {chosen[0]!r}: name the two of pairs")
+    return with_usual_names(rows, text, label)
 
 
 def _splits(source: Source) -> dict[str, Dataset]:

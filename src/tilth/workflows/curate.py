@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from tilth.data import Card, Curated, DatasetWriter, curate_rows, read_rows
 from tilth.data.card import CARD
 from tilth.data.curate import REASONS
+from tilth.data.examples import Names, with_usual_names
 from tilth.data.negative_pairs import SAMPLED
 from tilth.data.settings import CurateOptions
 from tilth.data.sources import DatasetFolder, HubDataset, locate
@@ -48,6 +49,7 @@ def curate_folder(
     *,
     overwrite: bool = False,
     annotations: Path | None = None,
+    columns: Names = (None, None),
 ) -> tuple[Path, dict[str, int]]:
     """Curate rows on disk.
 
@@ -58,6 +60,7 @@ def curate_folder(
         overwrite: replace another data set in `out`, too.
         annotations: of `tilth view`: people's labels replace those of their rows, and rows that
             they flag or find not equivalent are dropped, first of all.
+        columns: of texts (the two of pairs) and of labels; None: text_a and text_b, or text; label.
 
     Returns:
         The folder, and the counts: rows in, each drop reason, sampled pairs, train, validation.
@@ -80,6 +83,7 @@ def curate_folder(
         annotated = apply_annotations(rows, read_judged(annotations), read)
         rows = annotated.dataset
     try:
+        rows = with_usual_names(rows, *columns)
         curated = curate_rows(rows, options or CurateOptions())
     except InputError as error:
         raise InputError(f"{source}: {error}") from error

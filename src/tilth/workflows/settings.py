@@ -170,6 +170,14 @@ class EvaluateSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelledColumns:
+    """The columns of a labelled set."""
+
+    text: TextColumns = None
+    label: LabelColumn = None
+
+
+@dataclass(frozen=True, slots=True)
 class StsSettings:
     """Settings of `tilth evaluate sts`."""
 
