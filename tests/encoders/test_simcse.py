@@ -310,6 +310,22 @@ REWRITTEN = Dataset.from_dict({
 })  # fmt: skip
 
 
+def test_columns_of_other_names_are_named(tmp_path: Path) -> None:
+    rows = [
+        {"id": f"no {n}", "body": f"a wren {n}", "other": f"a bird {n}", "negative": f"a car {n}"}
+        for n in range(4)
+    ]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    single = read_contrastive(str(path), text="body")
+    assert single[0] == {"text_a": "a wren 0", "text_b": "a wren 0"}
+    triples = read_contrastive(str(path), text=["body", "other"])
+    assert triples[0] == {"text_a": "a wren 0", "text_b": "a bird 0", "negative": "a car 0"}
+    with pytest.raises(InputError, match=r"rows\.jsonl: no column 'nope': there are id, body"):
+        read_contrastive(str(path), text="nope")
+    with pytest.raises(InputError, match="leave text out"):
+        read_contrastive(str(path), "A'B", "body")
+
+
 @pytest.mark.parametrize(
     ("variant", "pairs"),
     [

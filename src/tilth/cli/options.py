@@ -112,7 +112,7 @@ Quiet = Annotated[bool, "--quiet -q", "No progress bar."]
 
 
 # Parameters that name the set whose columns --text and --label name.
-_LABELLED = ("source", "train", "data", "pairs", "texts")
+_LABELLED = ("source", "sources", "train", "data", "pairs", "texts")
 
 
 class JobOptions(TypedDict):
@@ -205,16 +205,16 @@ def check_arguments(
 def _check_columns(given: Mapping[str, Any], reads: Mapping[str, Reads]) -> None:
     """Refuse a named column that a plain file lacks, before anything heavy is imported."""
     named = [*_each(given.get("text")), *_each(given.get("label"))]
-    sources = [given[name] for name in _LABELLED if name in reads and given.get(name)]
-    path = Path(sources[0]).expanduser() if named and sources else None
-    if path is None or not path.is_file():
-        return
-    from tilth.data.formats import check_column, columns_of_file, ending_of
+    sources = next((given[name] for name in _LABELLED if name in reads and given.get(name)), None)
+    for path in map(Path, _each(sources) if named else ()):
+        if not path.expanduser().is_file():
+            continue
+        from tilth.data.formats import check_column, columns_of_file, ending_of
 
-    columns = columns_of_file(path) if ending_of(path) else named
-    for name in named:
-        for column in [name] if name in columns else name.split(","):
-            check_column(column.strip(), columns, f"{path}: ")
+        columns = columns_of_file(path.expanduser()) if ending_of(path) else named
+        for name in named:
+            for column in [name] if name in columns else name.split(","):
+                check_column(column.strip(), columns, f"{path}: ")
 
 
 def _each(value: Any) -> Iterator[str]:

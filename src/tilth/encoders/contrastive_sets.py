@@ -30,7 +30,11 @@ _TEXT, _ORIGINAL = ("text", "sentence"), "original"  # of `tilth paraphrase`: th
 _FEWEST = 2  # rows of a batch
 
 
-def read_contrastive(sources: Source | Sequence[Source], variant: str | None = None) -> Dataset:
+def read_contrastive(
+    sources: Source | Sequence[Source],
+    variant: str | None = None,
+    text: str | Sequence[str] | None = None,
+) -> Dataset:
     """Read rows for contrastive training; repeated rows and those without a text are left out.
 
     Args:
@@ -42,15 +46,18 @@ def read_contrastive(sources: Source | Sequence[Source], variant: str | None = N
         variant: of runs of `tilth paraphrase` over both texts of pairs or triples, pairs of the
             originals A and B and the rewrites A' and B': one of `VARIANTS`. None: the rows as they
             are.
+        text: the column of single texts, or the two of pairs and triples; None: usual names.
 
     Returns:
         Columns text_a, text_b and, of triples, negative.
     """
+    if variant is not None and text is not None:
+        raise InputError(f"variant {variant} is of a run, whose columns are known: leave text out")
     from datasets import Dataset
 
     tables = [
         (where, _read(table, where) if variant is None else _variant(table, where, variant))
-        for where, table in open_sources(sources)
+        for where, table in open_sources(sources, text)
     ]
     if not tables:
         raise InputError("no source is named: name a file, a folder or a data set of the hub")

@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.examples import Source, open_rows
+from tilth.data.examples import (
+    PAIR_COLUMNS,
+    TEXT_COLUMNS,
+    Source,
+    open_rows,
+    with_usual_names,
+)
 from tilth.data.hashing import random_keys
 from tilth.data.labels import is_list, is_text
 from tilth.data.normalize import exact_keys
@@ -91,11 +97,26 @@ def _each(sources: Source | Sequence[Source]) -> Iterator[Source]:
         yield sources
 
 
-def open_sources(sources: Source | Sequence[Source]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield each source's name, for messages, and its rows."""
+def open_sources(
+    sources: Source | Sequence[Source], text: str | Sequence[str] | None = None
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield each source's name, for messages, and its rows.
+
+    Args:
+        text: the column of texts, or the two of pairs: they become text, or text_a and text_b.
+    """
     for source in _each(sources):
         where = str(source) if isinstance(source, str | Path) else "the data set"
         rows, _ = open_rows(source, "train")
+        try:
+            rows = with_usual_names(rows, text, None)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+        if text is not None:
+            rows = rows.select_columns([
+                name for name in (*TEXT_COLUMNS, *PAIR_COLUMNS, *_NEGATIVES)
+                if name in rows.column_names
+            ])  # fmt: skip
         yield where, rows.with_format("arrow")[:].flatten()
 
 

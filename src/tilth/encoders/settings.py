@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -152,6 +153,10 @@ class SimcseTraining:
         VARIANT,
         "Of a run of tilth paraphrase over pairs: the originals A and B or their rewrites A' and "
         "B' to train on, without hard negatives; default: the rows as they are.",
+    ] = None
+    text: Annotated[
+        str | Sequence[str] | None,
+        "The column of single texts, or the two of pairs with a comma; default: usual names.",
     ] = None
     warmup: Warmup = 0.0
     weight_decay: WeightDecay = 0.0

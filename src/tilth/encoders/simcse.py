@@ -72,7 +72,7 @@ def train_simcse(
     """
     base = name_of(base, "base")
     settings = settings_of(SimcseTraining, training)
-    rows = read_contrastive(sources, settings.variant)
+    rows = read_contrastive(sources, settings.variant, settings.text)
     held_out = rows.select([]) if dev is None else read_dev_pairs(dev, highest=ANY)
     given = sources if isinstance(sources, list | tuple) else [sources]
     job = EncoderTraining(
