@@ -90,6 +90,8 @@ def test_the_columns_of_the_training_are_read(places: dict[str, Path], tmp_path:
     gaps = write_rows(tmp_path / "gaps.jsonl", [{"body": text} for text in (*TEXTS, "")])
     tilth("predict", places["MODEL"], gaps, *CPU, "--text", "body", "-o", tmp_path / "gaps")
     assert len(read_examples(tmp_path / "gaps", text="body")) == len(TEXTS)
+    late = write_rows(tmp_path / "late.jsonl", [{"text": "x"}] * 200 + [{"body": "the sea"}])
+    tilth("predict", model, late, *CPU, "--text", "body", "-o", tmp_path / "late")
     found = [read_json(tmp_path / name / "run.json")["settings"]["text"] for name in ("0", "title")]
     assert found == [["body"], ["title"]]
 

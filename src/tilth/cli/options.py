@@ -211,7 +211,9 @@ def _check_columns(given: Mapping[str, Any], reads: Mapping[str, Reads]) -> None
             continue
         from tilth.data.formats import check_column, columns_of_file, ending_of
 
-        columns = columns_of_file(path.expanduser()) if ending_of(path) else named
+        columns = columns_of_file(path.expanduser()) if ending_of(path) else None
+        if columns is None:
+            continue
         for name in named:
             for column in [name] if name in columns else name.split(","):
                 check_column(column.strip(), columns, f"{path}: ")

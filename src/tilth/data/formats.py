@@ -68,11 +68,12 @@ def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[t
     return _READERS[ending](path)
 
 
-def columns_of_file(path: Path) -> list[str]:
-    """Return the columns of a file's first rows."""
-    return list(
-        dict.fromkeys(name for _, row in islice(rows_of_file(path), _LOOKED_AT) for name in row)
-    )
+def columns_of_file(path: Path) -> list[str] | None:
+    """Return the columns of a file; None where later rows, of jsonl, may have others."""
+    rows = [row for _, row in islice(rows_of_file(path), _LOOKED_AT)]
+    if len(rows) == _LOOKED_AT and known_ending(path) == ".jsonl":
+        return None
+    return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def check_column(column: str, names: Sequence[str], name: str) -> None:
