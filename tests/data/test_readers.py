@@ -194,6 +194,10 @@ def test_long_texts_are_not_gathered_in_memory(tmp_path: Path) -> None:
         ('"One\n\ntwo"\ta\n\nc\t"d\n', [(2, "One\n\ntwo", "a"), (6, "c", '"d')]),
         ('a\t"One\ntwo"\nb\t"c\nd\te"\n', [(2, "a", "One\ntwo"), (4, "b", '"c'), (5, "d", 'e"')]),
         ('"a\tb"\tc\n', [(2, "a\tb", "c")]),
+        ("a\tb\r\r\n\r\r\nc\td\r\n", [(2, "a", "b"), (4, "c", "d")]),
+        ('a\t"One\n\nb\ttwo"\n', [(2, "a", '"One'), (4, "b", 'two"')]),
+        ('a\t"One\n\n', [(2, "a", '"One')]),
+        ('a\t"""One"" ""and""\ntwo"\n', [(2, "a", '"One" "and"\ntwo')]),
     ],
 )
 def test_tabs_divide_records_with_quoted_fields_and_without(
@@ -202,6 +206,15 @@ def test_tabs_divide_records_with_quoted_fields_and_without(
     path = put(tmp_path / "a.tsv", "text\tlabel\n" + content)
     found = [(number, row["text"], row["label"]) for number, row in rows_of_file(path)]
     assert found == expected
+
+
+def test_a_tsv_file_of_one_column_or_with_a_quoted_header_is_quoted(tmp_path: Path) -> None:
+    one = put(tmp_path / "one.tsv", 'text\n"One\ntwo"\n"Yes," she said.\nthree\n')
+    assert read_texts(one)["text"][:] == ["One\ntwo", '"Yes," she said.', "three"]
+    quoted = put(tmp_path / "all.tsv", '"text"\t"n"\n"One\tand\ntwo"\t"1"\n"3"\t"4\n5\t6"\n')
+    assert read_rows(quoted).to_list() == [
+        {"text": "One\tand\ntwo", "n": "1"}, {"text": "3", "n": "4\n5\t6"},
+    ]  # fmt: skip
 
 
 def test_newlines_in_quoted_fields_stay_and_lines_are_counted(tmp_path: Path) -> None:

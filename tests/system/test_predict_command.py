@@ -80,7 +80,7 @@ def test_the_columns_of_the_training_are_read(places: dict[str, Path], tmp_path:
     tilth("train", "classifier", data, "--text", "body", "--label", "kind", *how)
     small = tmp_path / "small"
     tilth("export", model, "--texts", data, "--precision", "float32", "-o", small)
-    for number, one in enumerate((model, small)):
+    for number, one in enumerate((model, small, model / "model")):
         tilth("predict", one, data, *CPU, "-o", tmp_path / str(number))
         told = tilth("evaluate", "classify", one, "--data", data, *CPU, "--json")
         assert json.loads(told.stdout)["n"] == 20

@@ -204,7 +204,8 @@ def check_arguments(
 
 def _check_columns(given: Mapping[str, Any], reads: Mapping[str, Reads]) -> None:
     """Refuse a named column that a plain file lacks, before anything heavy is imported."""
-    named = [*_each(given.get("text")), *_each(given.get("label"))]
+    texts = [name.strip() for text in _each(given.get("text")) for name in text.split(",")]
+    named = [*texts, *_each(given.get("label"))]
     sources = next((given[name] for name in _LABELLED if name in reads and given.get(name)), None)
     for path in map(Path, _each(sources) if named else ()):
         if not path.expanduser().is_file():
@@ -212,11 +213,8 @@ def _check_columns(given: Mapping[str, Any], reads: Mapping[str, Reads]) -> None
         from tilth.data.formats import check_column, columns_of_file, ending_of
 
         columns = columns_of_file(path.expanduser()) if ending_of(path) else None
-        if columns is None:
-            continue
-        for name in named:
-            for column in [name] if name in columns else name.split(","):
-                check_column(column.strip(), columns, f"{path}: ")
+        for column in named if columns else ():
+            check_column(column, columns or (), f"{path}: ")
 
 
 def _each(value: Any) -> Iterator[str]:

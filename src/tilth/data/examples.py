@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -262,11 +262,14 @@ def listed_texts(given: Any, name: str, *, empty: bool = False) -> list[str]:
     if isinstance(given, str | Path):
         raise InputError(f"{name} is one text, {str(given)!r:.80}: give a list of texts")
     names = getattr(given, "column_names", getattr(given, "columns", None))
-    if names is None and (isinstance(given, Mapping) or not hasattr(given, "__iter__")):
+    unordered = isinstance(given, Mapping | Set)
+    if names is None and (unordered or not hasattr(given, "__iter__")):
         raise InputError(f"{name} is of type {type(given).__name__}: give a list of texts")
-    if names is not None and "text" not in names:
-        raise InputError(f"the {name} have no column 'text': there are {', '.join(names)}")
-    texts = list(given if names is None else given["text"])
+    if names is not None and (count := list(names).count("text")) != 1:
+        has, there = "two columns" if count else "no column", ", ".join(map(str, names))
+        raise InputError(f"the {name} have {has} 'text': there are {there}")
+    column = given if names is None else given["text"]
+    texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
     for number, text in enumerate(texts):
         where = f"{name}[{number}]" if names is None else f"{name}, column 'text', row {number},"
         if not isinstance(text, str) or not (empty or text.strip()):

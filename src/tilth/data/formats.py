@@ -220,34 +220,47 @@ def _quoted_records(
 def _tab_records(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[Record]:
     """Yield the records of tabs: some writers quote fields, others mean each mark as it stands.
 
-    A line of as many fields as the header is a record, and a mark that opens no whole field is a
-    part of the text. Other lines are read as quoted ones, also where a quotation is opened in the
-    last field and the next line is no record.
+    A line of as many fields as the header is a record. It is the first of a quoted record, though,
+    where a quotation is opened in its last field and the next line is no record, and in files of
+    one column or with a header in quotation marks. Other lines are read as quoted ones.
     """
-    ahead: list[tuple[int, str]] = []
+    ahead: list[tuple[int, str]] = []  # read already, the next one last
 
     def source() -> Iterator[tuple[int, str]]:
-        for line in lines:
-            yield line
+        for number, line in lines:
+            yield number, line.rstrip("\r")
             while ahead:
                 yield ahead.pop()
 
-    left, width = source(), 0
+    def is_record_next() -> bool:
+        seen = [one for one in [next(left, None)] if one is not None]
+        while seen and not seen[-1][1] and (one := next(left, None)) is not None:
+            seen.append(one)  # blank lines are none
+        ahead.extend(reversed(seen))
+        return not seen or not seen[-1][1] or seen[-1][1].count("\t") == width - 1
+
+    left, width, quotes = source(), 0, False
     for number, line in left:
         fields = line.split("\t")
-        width = width or len(fields)
+        if not width:
+            width = len(fields)
+            quotes = width == 1 or all(_unquoted(field) != field for field in fields)
         whole = len(fields) == width
-        if whole and fields[-1].startswith('"') and _unquoted(fields[-1]) == fields[-1]:
-            following = next(left, None)
-            if following is not None:
-                ahead.append(following)
-                whole = following[1].count("\t") == width - 1
+        if whole and quotes:
+            whole = not any(map(_opens, fields))
+        elif whole and _opens(fields[-1]):
+            whole = is_record_next()
         if not line:
             continue
         if whole:
             yield number, [_unquoted(field) for field in fields]
         else:
-            yield next(_quoted_records(path, chain([(number, line)], left), "\t"))
+            yield from islice(_quoted_records(path, chain([(number, line)], left), "\t"), 1)
+
+
+def _opens(field: str) -> bool:
+    """Return whether a field begins a quotation that it does not end."""
+    return field.startswith('"') and '"' not in field[1:].replace('""', "")
 
 
 def _unquoted(field: str) -> str:
@@ -293,9 +306,9 @@ def rows_of_conll(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def is_conll(path: Path) -> bool:
     """Return whether a text file holds tagged sentences in columns, by its first lines.
 
-    Nine tenths of them must have one number of columns, the last an IOB tag, of more than one kind
-    or in several sentences: errors in a file of columns are then reported by line, and no file of
-    texts is taken for one.
+    Nine tenths of them must have one number of columns, the last an IOB tag (of .tsv of more than
+    one kind, or in several sentences): errors in a file of columns are then reported by line, and
+    no file of texts is taken for one.
     """
     try:
         lines = list(islice(read_lines(path, _MAX_LINE_BYTES), _LOOKED_AT))
@@ -306,8 +319,10 @@ def is_conll(path: Path) -> bool:
     tagged = [fields for fields in rows if len(fields) > 1 and TAG.fullmatch(fields[-1])]
     widths = [len(fields) for fields in tagged]
     most = max(map(widths.count, set(widths)), default=0)
-    varied = len({fields[-1] for fields in tagged}) > 1 or any(not line for _, line in lines)
-    return len(rows) >= _FEWEST and most >= _SHARE * len(rows) and varied
+    is_split = any(not line.strip() for _, line in lines)
+    varied = is_split or len({fields[-1] for fields in tagged}) > 1
+    is_columns = len(rows) >= _FEWEST and most >= _SHARE * len(rows)
+    return is_columns and (varied or ending_of(path) != ".tsv")
 
 
 def _fields(line: str) -> list[str]:

@@ -142,7 +142,8 @@ def locate_split(
         return found
     splits, wanted = splits_of(found), _SPLITS.get(split, split)
     if not splits:
-        named = set(_by_split(found)) if found != [as_path(source)] else set()
+        is_folder = found != [as_path(source)]
+        named = set(_by_split(found)) if is_folder and wanted != "train" else set()
         if len(named) == 1 and not named & {"", wanted}:
             log.warning("%s: all its files are named %s: they are read as %s", source,
                         *named, wanted)  # fmt: skip

@@ -45,9 +45,9 @@ _FIRST_ATTEMPTS = 30
 _THOUGHT = re.compile(r"\A.*</think>|<think>.*\Z", re.DOTALL)
 # A chat model's preamble: on a line of its own, before a quotation, or announcing what it wrote.
 _PREAMBLE = re.compile(
-    r"""(?!(?:dear|hi|hello|hey)\b(?:(?!here)[^\n.!])*:)[^\n"\u201c]{1,200}:[*_]*[ \t]*\n\s*
+    r"""(?!(?:dear|hi|hello|hey)\b(?:(?!\bhere\b)[^\n.!])*:)[^\n"\u201c]{1,200}:[*_]*[ \t]*\n\s*
     |(?:(?:sure|certainly|of[ ]course|absolutely|okay|ok)[,!.]?\s+)?
-    here(?:['\u2019]s|[ ]is|[ ]are)\b(?![ ]my\b)[^\n":\u201c]{0,100}
+    here(?:['\u2019]s|[ ]is|[ ]are)\b(?![ ]my[ ](?:question|message|request)\b)[^\n":\u201c]{0,100}
     \b(?:text|sentence|review|question|answer|message|reply|response|example|version|continuation
     |completion|paraphrase|rewrite|rephrasing|translation|tweet|comment|title|headline|caption
     |query|premise|hypothesis|passage|phrase|article|claim|utterance|request|dialogue|summary|post
@@ -58,6 +58,7 @@ _PREAMBLE = re.compile(
 )
 _OPENING = re.compile(r'(?:\A|\s)"(?=\w)[^"]*\Z')  # the last quotation mark opens
 _INCHES = re.compile(r'(?<=\d)"(?=[ ][a-z])')  # no end of the text
+_WORD = 3  # words of a quotation that begins a text, and does not enclose it
 _CURLY = {"\u201c": "\u201d", "\u201e": "\u201c", "\u00ab": "\u00bb"}
 
 _Group = tuple[Job, ...]
@@ -261,6 +262,8 @@ def _enclosed(text: str) -> tuple[str, bool, str] | None:
     closing = {'"': '"', **_CURLY}.get(opening)
     if closing is None:
         return None
+    if closing == opening and text.count(opening) % 2:
+        text = opening + _INCHES.sub("'", text[1:])
     inside, mark, after = text[1:].partition(closing)
     opens = inside[-1:].isspace() and after[:1].isalnum() if mark == opening else opening in inside
     if opens:  # a quotation within the text
@@ -288,7 +291,10 @@ def unquote(answer: str, prompt: str, *, is_whole: bool) -> str:
     text = _without_bold(text).replace('\\"', "'")
     if (enclosed := _enclosed(text)) is not None:
         inside, is_closed, after = enclosed
-        begins_with_one = is_closed and re.match(r" [a-z]", after) and inside[-1:].isalnum()
+        begins_with_one = (
+            is_closed and len(inside.split()) <= _WORD and inside[-1:].isalnum()
+            and re.match(r" [a-z]", after)
+        )  # fmt: skip
         if not (is_whole and begins_with_one):
             return _without_bold(inside).replace('"', "'") + ('"' if is_closed else "")
     if is_whole and text.count('"') == 1:

@@ -104,10 +104,13 @@ def trained_columns(name: object, names: Sequence[str] | None = None) -> dict[st
     """Return the columns, text and label, that a training was told to read, if a set has them.
 
     Args:
-        name: of a model; nothing is known unless it is the run folder of a training.
+        name: of a model; nothing is known unless it is the run folder of a training, or `model`
+            in it.
         names: the columns of the set; None: any.
     """
     folder = Path(name).expanduser() if isinstance(name, str | Path) else None
+    if folder is not None and folder.name == "model" and not (folder / "run.json").is_file():
+        folder = folder.parent
     if folder is None or not (folder / "run.json").is_file():
         return {}
     run = read_run_json(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -58,6 +58,7 @@ TEACHER, HITS, LABELS = "teacher", "hits", "labels"
 # Below this retrieved sentences gained nothing in trials: a teacher of 52 gave +0.2 (-3.0 to +3.4).
 # Teachers of 73 and more gave two to six points (docs/results.md).
 _POOR_TEACHER, _FEWEST_ROWS = 60.0, 50
+_FEWEST_TOLD, _CHANCE = 20, 0.05  # rows and p of a test whether a teacher tells the labels apart
 
 
 def augment(
@@ -199,10 +200,13 @@ def augment_to_run(
                     base, finetuning, seeds=teacher.seeds, device=teacher.device, quiet=quiet
                 ),
                 run.path / TEACHER,
-                facts={"sources": {
-                    key: name for key, name in names.items()
-                    if key in ("train", "validation") and name is not None
-                }},
+                facts={
+                    "sources": {
+                        key: name for key, name in names.items()
+                        if key in ("train", "validation") and name is not None
+                    },
+                    "columns": {"text": sources.text, "label": sources.label},
+                },
             )  # fmt: skip
             if results is None:
                 made = _label_and_select(
@@ -319,19 +323,17 @@ def teacher_warning(results: Mapping[str, Any]) -> str | None:
         if scores is None:
             continue
         key, figure = ("f1", "F1") if "f1" in scores else ("accuracy", "accuracy")
-        value, low = scores[key]["value"], scores[key].get("low")
+        value = scores[key]["value"]
         problem = None
         if scores["n"] >= _FEWEST_ROWS and value is not None and value < _POOR_TEACHER:
             problem = "so many of its labels are wrong that a student hardly gains"
-        elif "confusion" in scores and low is not None:
-            counts = {label: one["n"] for label, one in scores["classes"].items()}
+        elif scores["n"] >= _FEWEST_TOLD and _tells_nothing(scores.get("confusion")):
+            counts = {label: one["predicted"] for label, one in scores["classes"].items()}
             label, count = max(counts.items(), key=lambda one: one[1])
-            usual = 100 * count / scores["n"]
-            if low <= usual < 100:
-                problem = (
-                    f"it is not surely better than {label!r} for every row ({usual:.1f}), so that "
-                    "a student of its labels hardly gains"
-                )
+            problem = (
+                f"its answers do not surely go with the labels ({count} of {scores['n']} are "
+                f"{label!r}), so that a student of them hardly gains"
+            )
         if problem is not None:
             return (
                 f"the teacher's {figure} on the {name} rows is {value:.1f}: {problem}; first give "
@@ -340,6 +342,17 @@ def teacher_warning(results: Mapping[str, Any]) -> str | None:
         if scores["n"] >= _FEWEST_ROWS:
             return None
     return None
+
+
+def _tells_nothing(confusion: Sequence[Sequence[int]] | None) -> bool:
+    """Return whether answers may be independent of the labels, by a chi-squared test (5%)."""
+    from scipy.stats import chi2_contingency
+
+    table = np.array(confusion if confusion is not None else [[0]])
+    table = table[table.any(1)][:, table.any(0)]  # labels that occur, and those that are answered
+    if len(table) < 2:
+        return False  # of one label nothing can be told
+    return table.shape[1] == 1 or bool(chi2_contingency(table).pvalue > _CHANCE)
 
 
 def teacher_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
