@@ -739,6 +739,17 @@ def test_labels_that_a_model_has_no_rows_of_are_named() -> None:
     assert said.startswith("Few training rows of a label: 'a' 1, 'c' none.")
 
 
+@pytest.mark.parametrize(
+    ("done", "said"), [(0, []), (1, ["rests on 6 labelled rows alone"]), (5, []), (10, [])]
+)
+def test_a_choice_by_very_few_rows_is_told(done: int, said: list[str]) -> None:
+    folds = folds_of(task_of(30), 5, 2, seed=0)
+    search: Any = SimpleNamespace(folds=folds, done=lambda _: folds[:done])
+    found = notes.few_measured(search, Arm(CONTRAST))
+    assert len(found) == len(said)
+    assert all(part in line for part, line in zip(said, found, strict=True))
+
+
 def test_descriptions_that_are_alike_are_told(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

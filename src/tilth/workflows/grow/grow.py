@@ -40,6 +40,7 @@ from tilth.workflows.grow.grow_encoder import (
 from tilth.workflows.grow.growing import Given, Growing, Kept, open_run
 from tilth.workflows.grow.notes import (
     better_on_test,
+    few_measured,
     few_rows,
     kept_by_default,
     lucky_ways,
@@ -335,6 +336,7 @@ class _GrowingClassifier(Growing):
                 "Nothing was measured: there are no labelled rows. Label the sentences of "
                 f"{TO_LABEL} and give them with --train or --validation.",
             ]
+        said += few_measured(self.search, best)
         said += kept_by_default(self.search, best) + lucky_ways(self.search, best)
         if self.task.test is None:
             said += simpler_ways(self.search, best)

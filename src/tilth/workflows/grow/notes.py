@@ -13,6 +13,7 @@ from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.search import Search
 
 _FEW = 2  # rows of a label, below which a model cannot know it
+_FEW_MEASURED = 30  # rows, below which a choice among ways hangs on chance
 _LONG_MEASURING = 0.1  # of the budget, from which on it is said
 _FOREIGN = 0.5  # of raw sentences, from which on their language is warned of
 
@@ -147,6 +148,20 @@ def few_rows(labels: Mapping[str, int] | None) -> list[str]:
     return [
         f"Few training rows of a label: {said}. The model hardly knows such labels: give labelled "
         "rows or raw text that hold them."
+    ]
+
+
+def few_measured(search: Search, best: Arm) -> list[str]:
+    """Return a note where the ways were compared on very few of the rows that there are."""
+    measured, rows = (
+        len(set().union(*(fold.held.tolist() for fold in folds)))
+        for folds in (search.done(best), search.folds)
+    )
+    if not 0 < measured < min(_FEW_MEASURED, rows):
+        return []
+    return [
+        f"The choice rests on {measured} labelled rows alone, as the budget allowed no more: a "
+        "larger --budget goes on from here."
     ]
 
 
