@@ -66,6 +66,13 @@ def are_same(one: Path, two: Path) -> bool:
     return all(torch.equal(value, other[name]) for name, value in weights(one).items())
 
 
+def test_texts_without_a_known_token_cost_nothing(base: str, tmp_path: Path) -> None:
+    unknown = ["\U0001f600"] * 32 + ["\u200b \U0001f600 \U0001f600"] * 8
+    run = adapt(iter([*TEXTS[:64], *unknown]), base, tmp_path, **QUICK)
+    assert all(np.isfinite(value) for value in losses_of(run).values())
+    assert all(bool(value.isfinite().all()) for value in weights(run).values())
+
+
 def test_the_base_learns_and_is_a_base_then(base: str, tmp_path: Path) -> None:
     run = adapt(["the old man reads near the sea"] * 100, base, tmp_path, **{**QUICK, "epochs": 6})
     found = losses_of(run)

@@ -16,12 +16,13 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
+from transformers import BertConfig, BertModel
 
 from tests.tiny import WORDS, graded_pairs, paraphrases, word_tokenizer, write_rows
-from tests.tiny.models import save_model, tiny_model
+from tests.tiny.models import BERT_SHAPE, save_encoder, save_model, tiny_model
 from tests.tiny.trained import read_curve, same_weights
 from tilth.encoders.contrastive_sets import read_contrastive
-from tilth.encoders.settings import SimcseTraining
+from tilth.encoders.settings import SimcseTraining, Training
 from tilth.encoders.simcse import (
     CachedSimcseLoss,
     SimcseLoss,
@@ -227,6 +228,65 @@ def test_few_rows_at_once_train_the_same(base: str) -> None:
         encoder = train_simcse(pairs(40), base, **{**QUICK, "learning_rate": 1e-4}, rows=rows)
         found.append(encoder.encode(texts(5)))
     assert float(abs(found[0] - found[1]).max()) < 0.05
+
+
+def test_repeated_passes_have_the_same_dropout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = str(save_encoder(tmp_path / "bert"))  # with BERT's dropout
+    seen: dict[tuple[int, int], list[Tensor]] = {}
+    embed = CachedSimcseLoss.embed_minibatch
+
+    def watched(self: Any, **how: Any) -> Any:
+        found = embed(self, **how)
+        key = id(how["sentence_feature"]), how["begin"]
+        seen.setdefault(key, []).append(found[0].detach())
+        return found
+
+    monkeypatch.setattr(CachedSimcseLoss, "embed_minibatch", watched)
+    train_simcse(pairs(32), base, **{**QUICK, "epochs": 0.5}, rows=5)
+    assert seen
+    for first, second in seen.values():
+        assert torch.equal(first, second)
+
+
+def test_a_base_without_dropout_is_told_for_single_texts(
+    base: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    single, how = Dataset.from_dict({"text": texts(32)}), {**QUICK, "epochs": 0.5}
+    train_simcse(pairs(32), base, **how)
+    train_simcse(single, base, **how)
+    assert "no dropout" not in caplog.text
+    none = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+    config = BertConfig(vocab_size=len(word_tokenizer()), **BERT_SHAPE, **none)
+    train_simcse(single, str(save_model(tmp_path / "none", BertModel(config))), **how)
+    assert "has no dropout: a text's positive has the very vector of the text" in caplog.text
+
+
+def test_an_adapted_starter_has_its_defaults(tmp_path: Path) -> None:
+    run = {
+        "command": "train adapt", "settings": {"base": "starter-mlm"}, "fingerprints": {},
+        "parts": 1, "resolved": {}, "versions": {}, "outputs": [],
+    }  # fmt: skip
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    for name in ("starter-mlm", str(tmp_path)):
+        found = SimcseTraining().training(name, triples=False)
+        assert (found.pooling, found.learning_rate) == ("mean", 1e-4)
+        assert Training().for_base(name).learning_rate == 5e-4
+    (tmp_path / "run.json").write_text(json.dumps({**run, "command": "train encoder"}))
+    assert Training().for_base(str(tmp_path)).learning_rate == 2e-5
+
+
+def test_what_is_trained_in_memory_is_what_is_saved_and_no_random_state_changes(
+    base: str, tmp_path: Path
+) -> None:
+    states = random.getstate(), torch.get_rng_state()
+    encoder = train_simcse(pairs(40), base, **{**QUICK, "precision": "bfloat16"})
+    assert random.getstate() == states[0]
+    assert torch.equal(torch.get_rng_state(), states[1])
+    encoder.save(str(tmp_path / "saved"))
+    again = load_encoder(str(tmp_path / "saved"), device="cpu")
+    assert (encoder.encode(texts(5)) == again.encode(texts(5))).all()
 
 
 def test_another_training_is_refused(base: str, tmp_path: Path) -> None:

@@ -175,8 +175,8 @@ def _texts(texts: str | Path | Dataset | Sequence[str], column: str | None) -> S
     """Return texts as a sequence that is read in chunks."""
     if isinstance(texts, str | Path):
         found: Any = read_texts(texts, column=column)["text"]
-    elif isinstance(texts, Sequence):
-        found = texts
+    elif isinstance(texts, Sequence | Iterator):
+        found = list(texts) if isinstance(texts, Iterator) else texts
     else:
         usual = "text" if "text" in texts.column_names else None
         names = input_columns(texts, "", column or usual, tagged=False)

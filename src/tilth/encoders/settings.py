@@ -82,7 +82,9 @@ class Training:
         """Return the settings with the base's learning rate where none is given."""
         if self.learning_rate is not None:
             return self
-        return replace(self, learning_rate=_STARTER_RATES.get(base, _PAPER_RATE))
+        from tilth.models.names import adapted_from  # not at the start of every command: Arrow
+
+        return replace(self, learning_rate=_STARTER_RATES.get(adapted_from(base), _PAPER_RATE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +179,11 @@ class SimcseTraining:
 
     def training(self, base: str, *, triples: bool) -> Training:
         """Return the settings of the trainer, with the defaults of the base and of the set."""
+        from tilth.models.names import adapted_from
+
         epochs, batch, rate = _OF_TRIPLES if triples else _OF_TEXTS
-        rate = _SIMCSE_RATES.get(base, rate)
+        began = adapted_from(base)
+        rate = _SIMCSE_RATES.get(began, rate)
         return Training(
             epochs if self.epochs is None else self.epochs,
             self.batch or batch,
@@ -186,7 +191,7 @@ class SimcseTraining:
             self.warmup,
             self.weight_decay,
             self.evaluate_every,
-            self.pooling or _SIMCSE_POOLING.get(base, "cls"),
+            self.pooling or _SIMCSE_POOLING.get(began, "cls"),
             self.max_length,
             self.precision,
             self.seed,

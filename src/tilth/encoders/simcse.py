@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,14 @@ from tilth.data.examples import Source
 from tilth.encoders.bi_encoder import METRIC, CorrelationEvaluator
 from tilth.encoders.contrastive_sets import read_contrastive
 from tilth.encoders.forward import embed_by_length
-from tilth.encoders.graded_pairs import ANY, NEGATIVE, TrainingPairs, read_dev_pairs
+from tilth.encoders.graded_pairs import (
+    ANY,
+    NEGATIVE,
+    TEXT_A,
+    TEXT_B,
+    TrainingPairs,
+    read_dev_pairs,
+)
 from tilth.encoders.settings import SimcseTraining
 from tilth.encoders.train import EncoderTraining, Objective
 from tilth.limits import settings_of
@@ -28,6 +36,8 @@ from tilth.models.names import name_of
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+log = logging.getLogger(__name__)
 
 _INITIAL = 0.02  # standard deviation of the projection's weights, as of BERT's
 
@@ -87,8 +97,13 @@ def train_simcse(
         {"sources": [str(source) for source in given if isinstance(source, str | Path)]},
         partial(_projection, seed=settings.seed),
     )  # fmt: skip
-    parts = TrainingPairs(rows, held_out)
-    return job.train(job.load_base(device), parts, out, overwrite=overwrite, quiet=quiet)
+    parts, encoder = TrainingPairs(rows, held_out), job.load_base(device)
+    if rows[TEXT_A][:] == rows[TEXT_B][:] and not has_dropout(encoder):
+        log.warning(
+            "base %r has no dropout: a text's positive has the very vector of the text, which is "
+            "less than SimCSE's contrast; rewrites (tilth paraphrase) are other positives", base,
+        )  # fmt: skip
+    return job.train(encoder, parts, out, overwrite=overwrite, quiet=quiet)
 
 
 def score_untrained(dev: Source, base: str, device: str) -> dict[str, float]:
@@ -129,12 +144,23 @@ class CachedSimcseLoss(CachedMultipleNegativesRankingLoss):
 
     def __init__(self, model: SentenceTransformer, temperature: float, rows: int) -> None:
         super().__init__(model, scale=1 / temperature, mini_batch_size=rows)
+        self.repeats_dropout = has_dropout(model)
 
     def calculate_loss(self, reps: list[list[Tensor]], *args: Any, **options: Any) -> Tensor:
         """Return the loss of all passes' vectors, in float32."""
         exact = [[one.float() for one in column] for column in reps]
         with torch.autocast(reps[0][0].device.type, enabled=False):
             return super().calculate_loss(exact, *args, **options)
+
+
+def has_dropout(encoder: SentenceTransformer) -> bool:
+    """Return whether an encoder draws dropout in training."""
+    config = getattr(encoder[0], "auto_model", None)
+    settings = {} if config is None else config.config.to_dict()
+    return any(
+        "dropout" in name and "classifier" not in name and isinstance(value, float) and value > 0
+        for name, value in settings.items()
+    )
 
 
 class TrainingProjection(Dense):

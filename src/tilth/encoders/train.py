@@ -32,7 +32,7 @@ from tilth.models.device import choose_precision
 from tilth.models.distributed import in_every_process, processes, shares, weighted
 from tilth.models.embed import embed, unit
 from tilth.models.encoder import fingerprint_encoder, load_encoder
-from tilth.models.pretrained import reset_padding, silence_transformers, weights_drawn
+from tilth.models.pretrained import reset_padding, seeded, silence_transformers, weights_drawn
 from tilth.models.trainer import (
     CHECKPOINTS,
     MODEL,
@@ -187,9 +187,13 @@ def fit_encoder(
     no checkpoint is written to `folder`.
     """
     settings, steps = training.settings, training_steps(pairs, training.settings)
-    if training.head is not None:
-        encoder.append(training.head(encoder).to(encoder.device))
-    with silence_transformers(), Progress(steps, quiet=quiet, what="steps") as progress:
+    with (
+        silence_transformers(),
+        seeded(settings.seed),
+        Progress(steps, quiet=quiet, what="steps") as progress,
+    ):
+        if training.head is not None:
+            encoder.append(training.head(encoder).to(encoder.device))
         trainer = make_encoder_trainer(
             encoder, pairs, training.objective, settings, folder, progress, resumable=resumable
         )
@@ -200,6 +204,7 @@ def fit_encoder(
         )
     if training.head is not None:
         del encoder[-1]
+    vars(encoder).pop("forward", None)  # the trainer's, which casts to bfloat16
     encoder.eval()
     if not all_finite(encoder):
         raise TilthError("training gave NaN or infinite weights: lower --learning-rate")

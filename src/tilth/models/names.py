@@ -100,6 +100,16 @@ def check_name(name: str, role: Role) -> None:
         raise _untrained(name, folder, role.trained_by)
 
 
+def adapted_from(base: str) -> str:
+    """Return the base of a run of `tilth train adapt`, and of that; of any other name the name."""
+    while (file := Path(base).expanduser() / "run.json").is_file():
+        run = read_run_json(file.parent)
+        if run["command"] != "train adapt":
+            break
+        base = str(run["settings"]["base"])
+    return base
+
+
 def trained_columns(name: object, names: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the columns, text and label, that a training was told to read, if a set has them.
 

@@ -6,12 +6,14 @@ Their own code and pickles are never run; any error is reported in one line.
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tilth import files
@@ -25,6 +27,21 @@ _SHIFTED = (
     "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "data2vec-text", "mpnet",
 )  # fmt: skip
 _GENERATIVE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed all random generators, and restore their state afterwards."""
+    python, numbers = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numbers)
 
 
 @contextmanager

@@ -229,7 +229,9 @@ def run_trainer(trainer: Trainer, *, too_large: str) -> list[dict[str, Any]]:
             trainer.state = state
         else:
             with ExitStack() as stack:
-                if trainer.args.use_cpu:
+                # Passes that are repeated need the same dropout, which these ways draw anew.
+                repeats = getattr(getattr(trainer, "loss", None), "repeats_dropout", False)
+                if trainer.args.use_cpu and not repeats:
                     stack.enter_context(ProcessorLayers())
                     stack.enter_context(unpadded(trainer.model))
                 trainer.train(resume_from_checkpoint=str(last) if last else None)

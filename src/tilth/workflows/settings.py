@@ -241,7 +241,8 @@ class ScorerOptions:
     test: Annotated[str | None, "Graded pairs to measure on, beside the shipped scorer."] = None
     first: Annotated[
         str | None,
-        "A labelled set of pairs, such as NLI, that the base is trained on before, for 3 epochs.",
+        "A labelled set of pairs, such as NLI, that the base is trained on before, for 3 "
+        "epochs (up to 20 of few rows).",
     ] = None
     text: PairColumns = None
     label: LabelColumn = None

@@ -158,6 +158,8 @@ def _train(
         if settings.labelled_share is None:
             settings = replace(settings, labelled_share=LABELLED_SHARE)
         sources, labels = sources_of(run, chosen, settings.loss), run.labels
+    elif settings.labelled_share and sources.labelled is None:
+        raise InputError("labelled_share is that of labelled rows: give labelled, or leave it out")
     elif sources.validation is not None:
         chosen = sources.read(sources.validation, "validation")
         check_disjoint("validation", sources.validation, chosen.texts, *(
