@@ -114,6 +114,7 @@ def test_columns_are_named(base: str) -> None:
     [
         ({"rate": 1}, "no setting 'rate': there are epochs, batch"),
         ({"max_length": 1000}, "max_length is 1000"),
+        ({"labelled_share": 0.5}, "labelled_share is that of labelled rows: give labelled"),
     ],
 )
 def test_wrong_settings(base: str, more: dict[str, Any], said: str) -> None:
