@@ -38,11 +38,6 @@ os.fsync = lambda fd: None
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Return three workers for two cores: a part of the tests waits for servers and processes."""
-    return (3 * (os.cpu_count() or 1) + 1) // 2
-
-
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Name bytes by their argument: workers must find the same names, gz holds the time."""
     return argname if isinstance(val, bytes) else None
