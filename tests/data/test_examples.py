@@ -12,6 +12,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from tilth.data.curate import curate
 from tilth.data.examples import open_rows, read_examples
 from tilth.errors import InputError
+from tilth.evaluate.expected_labels import refuse_unknown
 
 SINGLE = [
     {"text": "Rain at noon.", "label": "weather"},
@@ -196,6 +197,8 @@ def test_rows_without_text_and_label_are_left_out(
     assert found.places is not None
     assert found.places.tolist() == [0, 3]
     assert found.select([1]).places.tolist() == [3]  # type: ignore[union-attr]
+    with pytest.raises(InputError, match=r"a\.csv:5: label 'y' is none that m gives"):
+        refuse_unknown(found, ["x"], str(file), "train", "m gives")
     assert "a.csv: 2 rows have neither text nor label and are left out" in caplog.text
     file.write_text("text,label\na,x\n,\n,y\nb,\nc,\n,z\n")
     with pytest.raises(InputError, match=r"a\.csv:4: text is empty: 1 more rows likewise: fill"):

@@ -218,8 +218,7 @@ def _load(
     examples = sources.read(source, split)
 
     def where(row: int) -> str:
-        place = row if examples.places is None else int(examples.places[row])
-        return row_location(source, place, split)
+        return row_location(source, examples.place(row), split)
 
     assert examples.labels is not None
     kind = examples.labels.kind
@@ -420,7 +419,7 @@ def _read_test(sources: TaskSources, test: Source, train: LabeledExamples) -> La
     examples = sources.read(test, _TEST)
 
     def where(row: int) -> str:
-        return row_location(test, row, _TEST)
+        return row_location(test, examples.place(row), _TEST)
 
     assert examples.labels is not None
     if examples.labels.kind != train.kind:

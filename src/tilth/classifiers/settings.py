@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated
 
 from tilth.limits import (
@@ -81,6 +80,8 @@ class Finetuning:
         """Return the settings with the learning rate that a base wants, where none is given."""
         if self.learning_rate is not None:
             return self
+        from tilth.models.names import began_as  # not at the start of every command: Arrow
+
         return replace(self, learning_rate=_STARTER_RATES.get(began_as(base), _PAPER_RATE))
 
     def passes(self, rows: int) -> float:
@@ -149,23 +150,11 @@ class Adaptation:
         """Return the settings with the learning rate that a base wants, where none is given."""
         if self.learning_rate is not None:
             return self
+        from tilth.models.names import began_as
+
         starter = began_as(base) in ("starter-mlm", "starter-small")
         return replace(self, learning_rate=5e-4 if starter else _ADAPTING_RATE)
 
     def steps(self, rows: int) -> int:
         """Return the steps of the whole training."""
         return max(1, round(-(-rows // self.batch) * self.epochs))
-
-
-def began_as(base: str) -> str:
-    """Return what a base was made from: of a run of tilth's its own base, and so on."""
-    seen = set()
-    while base not in seen:
-        seen.add(base)
-        file = Path(base).expanduser() / "run.json"
-        if base in _STARTER_RATES or not file.is_file():
-            break
-        from tilth.runs import read_run_json  # not at the start of every command: Arrow
-
-        base = str(read_run_json(file.parent)["settings"].get("base", base))
-    return base

@@ -105,6 +105,10 @@ class Examples:
         """Return the number of rows."""
         return len(self.texts)
 
+    def place(self, row: int) -> int:
+        """Return which row of the set a row is."""
+        return row if self.places is None else int(self.places[row])
+
     def select(self, rows: Sequence[int]) -> Examples:
         """Return rows in the given order; classes are those that occur."""
         return replace(

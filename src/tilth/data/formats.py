@@ -233,9 +233,11 @@ def _tab_records(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[Recor
                 yield ahead.pop()
 
     def is_record_next() -> bool:
-        seen = [one for one in [next(left, None)] if one is not None]
-        while seen and not seen[-1][1] and (one := next(left, None)) is not None:
-            seen.append(one)  # blank lines are none
+        seen = []
+        for one in left:
+            seen.append(one)
+            if one[1]:  # blank lines are none
+                break
         ahead.extend(reversed(seen))
         return not seen or not seen[-1][1] or seen[-1][1].count("\t") == width - 1
 

@@ -82,9 +82,10 @@ class Training:
         """Return the settings with the base's learning rate where none is given."""
         if self.learning_rate is not None:
             return self
-        from tilth.models.names import adapted_from  # not at the start of every command: Arrow
+        from tilth.models.names import began_as  # not at the start of every command: Arrow
 
-        return replace(self, learning_rate=_STARTER_RATES.get(adapted_from(base), _PAPER_RATE))
+        began = began_as(base, by="train adapt")
+        return replace(self, learning_rate=_STARTER_RATES.get(began, _PAPER_RATE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +180,10 @@ class SimcseTraining:
 
     def training(self, base: str, *, triples: bool) -> Training:
         """Return the settings of the trainer, with the defaults of the base and of the set."""
-        from tilth.models.names import adapted_from
+        from tilth.models.names import began_as
 
         epochs, batch, rate = _OF_TRIPLES if triples else _OF_TEXTS
-        began = adapted_from(base)
+        began = began_as(base, by="train adapt")
         rate = _SIMCSE_RATES.get(began, rate)
         return Training(
             epochs if self.epochs is None else self.epochs,

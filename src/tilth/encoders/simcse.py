@@ -98,7 +98,7 @@ def train_simcse(
         partial(_projection, seed=settings.seed),
     )  # fmt: skip
     parts, encoder = TrainingPairs(rows, held_out), job.load_base(device)
-    if rows[TEXT_A][:] == rows[TEXT_B][:] and not has_dropout(encoder):
+    if not has_dropout(encoder) and rows[TEXT_A][:] == rows[TEXT_B][:]:
         log.warning(
             "base %r has no dropout: a text's positive has the very vector of the text, which is "
             "less than SimCSE's contrast; rewrites (tilth paraphrase) are other positives", base,

@@ -89,8 +89,9 @@ def refuse_unknown(
         for name in (classes[member] for member in members):
             if name not in names:
                 some = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+                where = row_location(data, examples.place(row), split)
                 raise InputError(
-                    f"{row_location(data, row, split)}: label {name!r:.60} is none that {whose} "
+                    f"{where}: label {name!r:.60} is none that {whose} "
                     f"({some}): rename or remove it, or name another column of labels"
                 )
 

@@ -100,13 +100,22 @@ def check_name(name: str, role: Role) -> None:
         raise _untrained(name, folder, role.trained_by)
 
 
-def adapted_from(base: str) -> str:
-    """Return the base of a run of `tilth train adapt`, and of that; of any other name the name."""
-    while (file := Path(base).expanduser() / "run.json").is_file():
-        run = read_run_json(file.parent)
-        if run["command"] != "train adapt":
+def began_as(base: str, by: str | None = None) -> str:
+    """Return what a base was made from: of a run of tilth its own base, and so on.
+
+    Args:
+        by: only runs of this command count; None: all.
+    """
+    seen = set()
+    while base not in seen and base not in _CLASSIFIER:
+        seen.add(base)
+        file = Path(base).expanduser() / "run.json"
+        if not file.is_file():
             break
-        base = str(run["settings"]["base"])
+        run = read_run_json(file.parent)
+        if by not in (None, run["command"]):
+            break
+        base = str(run["settings"].get("base", base))
     return base
 
 
