@@ -250,16 +250,28 @@ def test_repeated_passes_have_the_same_dropout(
         assert torch.equal(first, second)
 
 
-def test_a_base_without_dropout_is_told_for_single_texts(
-    base: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_single_texts_have_dropout_whatever_the_base(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     single, how = Dataset.from_dict({"text": texts(32)}), {**QUICK, "epochs": 0.5}
-    train_simcse(pairs(32), base, **how)
-    train_simcse(single, base, **how)
-    assert "no dropout" not in caplog.text
-    none = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
-    config = BertConfig(vocab_size=len(word_tokenizer()), **BERT_SHAPE, **none)
-    train_simcse(single, str(save_model(tmp_path / "none", BertModel(config))), **how)
+    names = "hidden_dropout_prob", "attention_probs_dropout_prob"
+    config = BertConfig(vocab_size=len(word_tokenizer()), **BERT_SHAPE, **dict.fromkeys(names, 0.0))
+    none = str(save_model(tmp_path / "none", BertModel(config)))
+
+    def trained(rows: Dataset, **changed: Any) -> tuple[SentenceTransformer, list[float]]:
+        encoder = train_simcse(rows, none, **how, **changed)
+        trained_config: Any = encoder[0].auto_model.config
+        return encoder, [getattr(trained_config, name) for name in names]
+
+    assert trained(pairs(32))[1] == [0, 0]
+    assert trained(pairs(32), dropout=0.3)[1] == [0.3, 0.3]
+    by_default, found = trained(single)
+    assert found == [0.1, 0.1]
+    assert same_weights(by_default, trained(single, dropout=0.1)[0])
+    assert "has no dropout" not in caplog.text
+    without, found = trained(single, dropout=0.0)
+    assert found == [0, 0]
+    assert not same_weights(by_default, without)
     assert "has no dropout: a text's positive has the very vector of the text" in caplog.text
 
 

@@ -10,6 +10,7 @@ from tilth.limits import (
     BATCH,
     EPOCHS,
     LEARNING_RATE,
+    PART_SHARE,
     POOLING,
     SEED,
     STEPS,
@@ -114,6 +115,7 @@ class TripletTraining(Training):
     ] = None
 
 
+SINGLE_TEXTS_DROPOUT = 0.1  # of BERT, and SimCSE's best (Gao et al. 2021, Table 2)
 # Of SimCSE: epochs, batch size, learning rate.
 _OF_TEXTS, _OF_TRIPLES = (1.0, 64, 3e-5), (3.0, 512, 5e-5)
 # Chosen on STSb's dev part with 6,000 texts: [CLS] of starter-mlm 34.3 at 3e-5, 40.0 at 5e-4; the
@@ -172,6 +174,11 @@ class SimcseTraining:
         "How tokens become one vector: mean, cls or max; default: cls, of starter-mlm mean.",
     ] = None
     max_length: Annotated[int, TOKENS, "Tokens read of a text."] = 32
+    dropout: Annotated[
+        float | None,
+        PART_SHARE,
+        "Dropout in every part of the encoder; default: 0.1 for single texts, else as saved.",
+    ] = None
     precision: TrainingPrecision = "auto"
     seed: Annotated[int, SEED, "Same data, settings and seed, same weights."] = 0
 

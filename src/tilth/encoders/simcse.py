@@ -28,7 +28,7 @@ from tilth.encoders.graded_pairs import (
     TrainingPairs,
     read_dev_pairs,
 )
-from tilth.encoders.settings import SimcseTraining
+from tilth.encoders.settings import SINGLE_TEXTS_DROPOUT, SimcseTraining
 from tilth.encoders.train import EncoderTraining, Objective
 from tilth.limits import settings_of
 from tilth.models.encoder import load_encoder
@@ -84,6 +84,8 @@ def train_simcse(
     settings = settings_of(SimcseTraining, training)
     rows = read_contrastive(sources, settings.variant, settings.text)
     held_out = rows.select([]) if dev is None else read_dev_pairs(dev, highest=ANY)
+    single = NEGATIVE not in rows.column_names and rows[TEXT_A][:] == rows[TEXT_B][:]
+    dropout = {} if settings.dropout is None else {"dropout": settings.dropout}
     given = sources if isinstance(sources, list | tuple) else [sources]
     job = EncoderTraining(
         "train simcse",
@@ -93,12 +95,13 @@ def train_simcse(
         {
             "temperature": settings.temperature, "rows": settings.rows,
             "group_lengths": settings.group_lengths, "variant": settings.variant,
-        },
+        } | dropout,
         {"sources": [str(source) for source in given if isinstance(source, str | Path)]},
         partial(_projection, seed=settings.seed),
+        SINGLE_TEXTS_DROPOUT if single and not dropout else settings.dropout,
     )  # fmt: skip
     parts, encoder = TrainingPairs(rows, held_out), job.load_base(device)
-    if not has_dropout(encoder) and rows[TEXT_A][:] == rows[TEXT_B][:]:
+    if single and not has_dropout(encoder):
         log.warning(
             "base %r has no dropout: a text's positive has the very vector of the text, which is "
             "less than SimCSE's contrast; rewrites (tilth paraphrase) are other positives", base,

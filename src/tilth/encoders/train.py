@@ -83,6 +83,7 @@ class EncoderTraining:
         more: other arguments that change the weights.
         sources: places of the pairs: name -> place, resolved at the first start.
         head: makes a module that follows the encoder in training only.
+        dropout: in every part of the encoder; None: as the base was saved.
     """
 
     command: str
@@ -92,6 +93,7 @@ class EncoderTraining:
     more: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, Any] = field(default_factory=dict)
     head: Callable[[SentenceTransformer], torch.nn.Module] | None = None
+    dropout: float | None = None
 
     def load_base(self, device: str) -> SentenceTransformer:
         """Load the encoder to train."""
@@ -101,6 +103,7 @@ class EncoderTraining:
                 self.base,
                 pooling=self.settings.pooling,
                 max_length=self.settings.max_length,
+                dropout=self.dropout,
                 device=device,
             )
         if not any(parameter.requires_grad for parameter in encoder.parameters()):

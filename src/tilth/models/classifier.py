@@ -19,6 +19,7 @@ from tilth.models.device import choose_device
 from tilth.models.encoder import pooling_of
 from tilth.models.onnx import OnnxModel
 from tilth.models.pretrained import (
+    DROPOUTS,
     ModelFiles,
     architectures_of,
     is_generative,
@@ -36,12 +37,6 @@ Kind: TypeAlias = Literal["class", "multi", "tags", "number"]
 _PROBLEMS = {"class": "single_label_classification", "multi": "multi_label_classification"}
 # What `load_scorer` and sentence-transformers read of a model with one output.
 _SIGMOID = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
-_DROPOUTS = (
-    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob",
-    "dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "mlp_dropout",
-    "classifier_dropout", "seq_classif_dropout", "pooler_dropout", "cls_dropout",
-    "summary_last_dropout",
-)  # fmt: skip
 # How much the mean outweighs the first token that it is added to, before it is normalised.
 _GAIN = 30.0
 _SLOPE = 0.5  # of the layer between, whose tanh is nearly linear then
@@ -286,7 +281,7 @@ def _check_labels(kind: Kind, labels: Sequence[str]) -> None:
 
 def _set_dropout(config: Any, dropout: float) -> None:
     """Set every dropout in the config of a model that is not yet built."""
-    for name in _DROPOUTS:
+    for name in DROPOUTS:
         if hasattr(config, name):
             setattr(config, name, dropout)
 

@@ -16,6 +16,7 @@ from tilth.limits import POOLING
 from tilth.models import names
 from tilth.models.device import choose_device
 from tilth.models.pretrained import (
+    DROPOUTS,
     ModelFiles,
     architectures_of,
     is_generative,
@@ -42,7 +43,12 @@ _GENERATIVE_POOLINGS = ("lasttoken", "weightedmean")
 
 
 def load_encoder(
-    name: str, *, pooling: str | None = None, max_length: int | None = None, device: str = "auto"
+    name: str,
+    *,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    dropout: float | None = None,
+    device: str = "auto",
 ) -> SentenceTransformer:
     """Load a sentence encoder by name, in float32.
 
@@ -54,6 +60,8 @@ def load_encoder(
         pooling: of the token vectors: `mean`, `cls` (the first token's) or `max`. Default: as
             saved; `mean` for a plain transformers encoder.
         max_length: tokens of a text; default: as saved. A static encoder reads all.
+        dropout: of training, in every part of the model; default: as saved. A static encoder has
+            none.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
 
     Raises:
@@ -63,7 +71,7 @@ def load_encoder(
     if pooling is not None:
         POOLING.check("pooling", pooling)
     place, name = choose_device(device), names.name_of(name)
-    encoder = _load(_open(name), str(place))
+    encoder = _load(_open(name), str(place), dropout)
     _set_pooling(encoder, name, pooling)
     if max_length is not None:
         _set_max_length(encoder, name, max_length)
@@ -92,7 +100,7 @@ def _open(name: str) -> ModelFiles:
     return open_model(name, names.ENCODER, marker=marker)
 
 
-def _load(files: ModelFiles, device: str) -> SentenceTransformer:
+def _load(files: ModelFiles, device: str, dropout: float | None) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
 
     with files.reading():
@@ -114,6 +122,7 @@ def _load(files: ModelFiles, device: str) -> SentenceTransformer:
                     "dtype": torch.float32, "use_safetensors": True,
                     "ignore_mismatched_sizes": True,  # they are refused below
                 },
+                config_kwargs=None if dropout is None else dict.fromkeys(DROPOUTS, dropout),
                 **files.options,
             )  # fmt: skip
         _check_files(encoder, files, modules)

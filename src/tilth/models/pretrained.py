@@ -26,6 +26,14 @@ _MAX_TOKENS = 512  # for a model without a stated limit
 _SHIFTED = (
     "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "data2vec-text", "mpnet",
 )  # fmt: skip
+# Names of dropouts in the configs of architectures.
+DROPOUTS = (
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob",
+    "dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "mlp_dropout",
+    "classifier_dropout", "seq_classif_dropout", "pooler_dropout", "cls_dropout",
+    "summary_last_dropout", "hidden_dropout", "dropout_rate", "attn_pdrop", "embd_pdrop",
+    "resid_pdrop",
+)  # fmt: skip
 _GENERATIVE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 

@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer.losses import DenoisingAutoEncod
 
 from tilth.encoders.bi_encoder import METRIC, CorrelationEvaluator, cosine_objective
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, TrainingPairs
-from tilth.encoders.settings import SimcseTraining, Training
+from tilth.encoders.settings import SINGLE_TEXTS_DROPOUT, SimcseTraining, Training
 from tilth.encoders.simcse import simcse_objective
 from tilth.encoders.train import EncoderTraining, Objective
 from tilth.limits import later_seed
@@ -86,7 +86,8 @@ class EncoderTrainer:
         if not arm.sources:
             name = arm.name.removesuffix(AS_IT_IS.format(""))
             return load_encoder(name, device=device), _rows({})
-        encoder = load_encoder(self.base, device=device)
+        dropout = SINGLE_TEXTS_DROPOUT if SIMCSE in arm.sources else None
+        encoder = load_encoder(self.base, dropout=dropout, device=device)
         learnt: dict[str, Dataset] = {}
         for source in STAGES:
             if source in arm.sources:
