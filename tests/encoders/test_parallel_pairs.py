@@ -241,6 +241,20 @@ def test_graded_pairs_count_from_a_score_on(tmp_path: Path) -> None:
     assert len(both) == len(kept) + 10
 
 
+def test_columns_are_named() -> None:
+    one, two = sides()
+    scores = [n % 6 for n in range(40)]
+    given = rows(id=["x"] * 40, a=one, b=two, text_a=["y"] * 40, how=scores, score=[0, 1] * 20)
+    kept = {(one[n], two[n]) for n in range(40) if scores[n] >= 2}
+    assert texts_of(read_parallel(given, min_score=2, names=(("a", "b"), "how"))) == kept
+    with pytest.raises(InputError, match="column 'score' grades the pairs"):
+        read_parallel(given, names=(("a", "b"), None))
+    with pytest.raises(InputError, match="text and pivot both name columns"):
+        read_parallel(given, pivot="a", names=(("a", "b"), None))
+    with pytest.raises(InputError, match="no column 'c'"):
+        read_parallel(given, names=(("a", "c"), None))
+
+
 @pytest.mark.parametrize(
     ("columns", "min_score", "said"),
     [

@@ -116,6 +116,21 @@ def test_overlap_is_counted_and_dropped_on_either_side(
     assert "training rows hold one of its sentences" not in said.stderr
 
 
+def test_named_columns_of_pairs_are_known_to_the_run(base: str, sets: Path, tmp_path: Path) -> None:
+    rows, shared = graded_pairs(60, seed=3), graded_pairs(15, seed=40)
+    names = {"text_a": "one", "text_b": "two", "label": "alike"}
+    pairs = write_rows(
+        tmp_path / "p.jsonl", {named: rows[key] + shared[key] for key, named in names.items()}
+    )
+    out, columns = tmp_path / "run", ("--text", "one,two", "--label", "alike")
+    tilth("train", "encoder", pairs, "-o", out, "-b", base, *columns, *SETTINGS)
+    told = tilth("evaluate", "sts", out, "-d", sets, "--json", "--bootstrap", 0)
+    assert json.loads(told.stdout)["sts12"]["overlap"]["pairs"] > 10
+    columns = "--text", "one,two", "--label", "more"
+    said = tilth("train", "encoder", pairs, "-o", out, "-b", base, *columns, code=2)
+    assert "no column 'more'" in said.stderr
+
+
 def test_word_vectors_are_encoders_too(sets: Path, tmp_path: Path) -> None:
     vectors = write_vectors(tmp_path / "glove.txt")
     found = {}

@@ -51,7 +51,7 @@ def train_encoder(
             on disk.
         device: `auto`, `cpu`, `cuda` or `cuda:N`; one GPU.
         training: fields of `Training`: epochs, batch, learning_rate, warmup, weight_decay,
-            evaluate_every, pooling, max_length, precision, seed.
+            evaluate_every, pooling, max_length, precision, seed; text and label name the columns.
 
     Returns:
         The best encoder, in evaluation mode.
@@ -69,7 +69,7 @@ def train_encoder(
     is_path = isinstance(pairs, str | Path) and Path(pairs).exists()
     sources = {"pairs": str(Path(str(pairs)).resolve()) if is_path else None}
     job = EncoderTraining("train encoder", base, settings, cosine_objective(), sources=sources)
-    parts = read_pairs(pairs, seed=settings.seed)
+    parts = read_pairs(pairs, seed=settings.seed, names=settings.names)
     return job.train(job.load_base(device), parts, out, overwrite=overwrite, quiet=quiet)
 
 

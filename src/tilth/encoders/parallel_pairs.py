@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tilth.data.examples import (
     PAIR_COLUMNS,
     TEXT_COLUMNS,
+    Names,
     Source,
     open_rows,
     with_usual_names,
@@ -47,6 +48,7 @@ def read_parallel(
     pivot: str | None = None,
     min_score: float | None = None,
     seed: int = 0,
+    names: Names = (None, None),
 ) -> TrainingPairs:
     """Read pairs of texts of the same meaning: paraphrases, translations, captions of a picture.
 
@@ -64,13 +66,17 @@ def read_parallel(
             read as they are.
         min_score: of graded pairs (a column `label`, `score` ...): rows below are left out. None:
             graded pairs are refused.
+        names: of the two columns of texts and of that of grades; None: usual ones.
 
     Returns:
         Columns text_a, text_b, of triples negative, and label: the ids of the two texts and of
         their group, and of triples that of the negative, 0 for none. Pairs that share one of the
         first three are no negatives of one another.
     """
-    opened = list(open_sources(sources))
+    text, _ = names
+    if text is not None and pivot is not None:
+        raise InputError("text and pivot both name columns: leave one of them out")
+    opened = list(open_sources(sources, *names))
     if min_score is not None and not any(_grade_column(rows) for _, rows in opened):
         raise InputError(
             f"min-score is {min_score:g}, but no source grades its pairs: leave it out, or name "
@@ -98,23 +104,26 @@ def _each(sources: Source | Sequence[Source]) -> Iterator[Source]:
 
 
 def open_sources(
-    sources: Source | Sequence[Source], text: str | Sequence[str] | None = None
+    sources: Source | Sequence[Source],
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield each source's name, for messages, and its rows.
 
     Args:
         text: the column of texts, or the two of pairs: they become text, or text_a and text_b.
+        label: the column of grades: it becomes label.
     """
     for source in _each(sources):
         where = str(source) if isinstance(source, str | Path) else "the data set"
         rows, _ = open_rows(source, "train")
         try:
-            rows = with_usual_names(rows, text, None)
+            rows = with_usual_names(rows, text, label)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if text is not None:
             rows = rows.select_columns([
-                name for name in (*TEXT_COLUMNS, *PAIR_COLUMNS, *_NEGATIVES)
+                name for name in (*TEXT_COLUMNS, *PAIR_COLUMNS, *_NEGATIVES, *_GRADES)
                 if name in rows.column_names
             ])  # fmt: skip
         yield where, rows.with_format("arrow")[:].flatten()
@@ -169,7 +178,8 @@ def _positives(table: pa.Table, where: str, min_score: float | None) -> pa.Table
         if pc.count_distinct(table[name]).as_py() > 1:
             raise InputError(
                 f"{where}: column {name!r} grades the pairs, and here every pair must mean the "
-                "same: say with --min-score from which on they do, or use `tilth train encoder`"
+                "same: keep the rows that do and remove the column (`tilth train triplet "
+                "--min-score` does), or use `tilth train encoder`"
             )
         return table
     try:

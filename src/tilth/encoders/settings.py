@@ -16,7 +16,9 @@ from tilth.limits import (
     STEPS,
     TOKENS,
     Choice,
+    LabelColumn,
     Number,
+    PairColumns,
     TrainingPrecision,
     Warmup,
     WeightDecay,
@@ -26,6 +28,8 @@ from tilth.limits import (
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from tilth.data.examples import Names
 
 TRIPLET_BATCH = whole(2, 65_536)
 DIMENSION = whole(1, 65_536)
@@ -75,9 +79,16 @@ class Training:
     ] = None
     precision: TrainingPrecision = "auto"
     seed: Annotated[int, SEED, "Same data, settings and seed, same weights."] = 0
+    text: PairColumns = None
+    label: LabelColumn = None
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def names(self) -> Names:
+        """The columns of texts and of labels; None: usual names."""
+        return self.text, self.label
 
     def for_base(self, base: str) -> Self:
         """Return the settings with the base's learning rate where none is given."""
@@ -203,4 +214,5 @@ class SimcseTraining:
             self.max_length,
             self.precision,
             self.seed,
+            self.text,
         )

@@ -129,10 +129,12 @@ class EncoderTraining:
             with tempfile.TemporaryDirectory(prefix="tilth-") as folder, disk_errors(Path(folder)):
                 fit_encoder(encoder, pairs, self, Path(folder), resumable=False, quiet=quiet)
             return encoder.eval()
+        recorded = asdict(self.settings)
+        columns = {key: recorded.pop(key) for key in ("text", "label")}  # rows have fingerprints
         run = Run.open(
             out,
             command=self.command,
-            settings={"base": self.base, **asdict(self.settings), **self.more},
+            settings={"base": self.base, **recorded, **self.more},
             fingerprints={
                 "train": fingerprint(pairs.train, pairs.train.column_names),
                 "validation": fingerprint(pairs.validation, pairs.validation.column_names),
@@ -144,7 +146,7 @@ class EncoderTraining:
         )
         device = str(encoder.device)
         with run:
-            for name, place in self.sources.items():
+            for name, place in {**self.sources, "columns": columns}.items():
                 run.resolve(name, lambda place=place: place)  # type: ignore[misc]
             complete_training(
                 run,

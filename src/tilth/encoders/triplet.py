@@ -55,7 +55,8 @@ def train_triplet(
         pivot: a column whose equal texts mark paraphrases; it is not trained on.
         device: `auto`, `cpu`, `cuda` or `cuda:N`; one GPU.
         training: fields of `TripletTraining`: dimension, margin, epochs, batch, learning_rate,
-            warmup, weight_decay, evaluate_every, pooling, max_length, precision, seed, min_score.
+            warmup, weight_decay, evaluate_every, pooling, max_length, precision, seed, min_score;
+            text and label name the columns of texts and of grades.
 
     Returns:
         The best encoder, in evaluation mode: the base, pooled, and a linear layer.
@@ -77,7 +78,8 @@ def train_triplet(
         {"sources": sources},
     )  # fmt: skip
     if not isinstance(pairs, TrainingPairs):
-        pairs = read_parallel(pairs, pivot=pivot, min_score=settings.min_score, seed=settings.seed)
+        how = {"pivot": pivot, "min_score": settings.min_score, "names": settings.names}
+        pairs = read_parallel(pairs, seed=settings.seed, **how)  # type: ignore[arg-type]
     encoder = job.load_base(device)
     encoder.append(_projection(encoder, settings).to(encoder.device))
     return job.train(encoder, pairs, out, overwrite=overwrite, quiet=quiet)

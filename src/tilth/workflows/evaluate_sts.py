@@ -25,6 +25,7 @@ from tilth.evaluate.sts import (
     summarise_sts,
 )
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
+from tilth.models.names import trained_columns
 from tilth.models.static import StaticEncoder, read_static
 from tilth.report.encoders import (
     EncoderComparison,
@@ -171,7 +172,10 @@ def evaluate_sts_to_run(
     found = read_sets(data, settings.sets, settings.columns)
     check_sets(found, protocol)
     encoder = open_encoder(name, found, pooling=settings.pooling, device=device)
-    rows = read_pairs(source).all_rows() if source is not None else None
+    rows = None
+    if source is not None:
+        known = {} if training is not None else trained_columns(name)
+        rows = read_pairs(source, names=(known.get("text"), known.get("label"))).all_rows()
     run = None
     if out is not None:
         recorded = asdict(settings) | {"sets": [sts.name for sts in found]}

@@ -223,8 +223,6 @@ class EncoderOptions:
         str | None, "STS sets to measure base and result on (see tilth evaluate sts)."
     ] = None
     drop_overlap: Annotated[bool, "Leave out pairs that hold a sentence of these sets."] = False
-    text: PairColumns = None
-    label: LabelColumn = None
     training: Annotated[Training, "Training"] = field(default_factory=Training)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,16 +87,16 @@ def train_and_measure(
     refuse_inside(out, source, named=(base, sts))
     found = read_sets(sts) if sts is not None else []
     check_sets(found, "all")
-    names = options.text, options.label
-    parts = read_pairs(source, seed=training.seed, names=names)
+    parts = read_pairs(source, seed=training.seed, names=training.names)
     notes = []
     if options.drop_overlap:
         before = len(parts.all_rows())
         parts = drop_shared(parts, found)
+        training = replace(training, text=None, label=None)
         dropped = before - len(parts.all_rows())
         notes.append(f"{dropped:,} pairs hold a sentence of the sets and were left out.")
     encoder = train_encoder(
-        parts.splits() if options.drop_overlap or any(names) else source, base, out,
+        parts.splits() if options.drop_overlap else source, base, out,
         device=device, overwrite=overwrite, quiet=quiet, **asdict(training),
     )  # fmt: skip
     written = 0 if parts.written is None else int(parts.written.sum())
