@@ -254,10 +254,18 @@ def test_accuracy_by_label_and_of_the_whole() -> None:
     assert (lowest.whole, lowest.labels) == (None, found.labels)  # of no others
 
 
-def test_rows_without_a_label_have_their_share_of_the_whole() -> None:
+def test_rows_without_a_label_are_neither_right_nor_wrong() -> None:
     items = [item(row, "a" if row % 2 else None) for row in range(8)]
-    found = result("class", items, [said(row) for row in range(8)], shares={"a": 9, NO_LABEL: 1})
-    assert found.whole[0] == pytest.approx(0.9)
+    answers = [said(row, value="a" if row != 1 else "b") for row in range(8)]
+    for shares in ({}, {"a": 9, NO_LABEL: 1}):
+        found = result("class", items, answers, shares=shares)
+        assert found.whole[0] == pytest.approx(0.75)
+        assert [(one.label, one.rows) for one in found.labels] == [("a", 4)]
+        assert found.confusion[NO_LABEL] == {"a": 4, "b": 0}
+    found = result("class", [item(row, None) for row in range(3)], [said(row) for row in range(3)])
+    assert (found.judged, found.labels, found.whole) == (3, [], None)
+    same = result("same meaning", [item(0, None)], [said(0, value="yes")])
+    assert same.whole[0] == 1.0
 
 
 def test_rows_that_are_missing_follow_from_the_weighted_interval() -> None:
@@ -292,6 +300,15 @@ def test_grades_and_spans() -> None:
     found = result("spans", spans, [said(0, value=[[0, 1, "a"]])])
     assert found.spans == (1, 2, 1)
     assert found.whole[0] == pytest.approx(2 / 3)
+    # Of many rows without a span the few with some decide.
+    rare = [*spans, item(made=[[0, 1, "a"]]), *[item(made=[]) for _ in range(998)]]
+    answers = [said(row, value=[[0, 1, "a"]] if row == 0 else []) for row in range(1_000)]
+    found = result("spans", rare, answers)
+    assert found.spans == (1, 3, 1)
+    assert found.whole[0] == pytest.approx(0.5)
+    assert found.whole[2] - found.whole[1] > 0.5
+    none = result("spans", [item(made=[])], [said(0, value=[])])
+    assert none.whole is None
 
 
 def test_old_samples_stay_readable(notes: Annotations) -> None:

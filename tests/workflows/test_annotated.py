@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import ClassLabel, Dataset, Features, List, Value
+from datasets import ClassLabel, Dataset, Features, Value
 
 from tilth.data import load_folder
 from tilth.data.settings import CurateOptions
@@ -91,14 +91,36 @@ def test_a_grade_that_agrees_corrects_nothing() -> None:
     assert (found.counts["corrected"], found.dataset["label"][:]) == (0, [0.6, 1.0])
 
 
-def test_spans_correct_the_tags_of_rows_with_a_label_too() -> None:
-    rows = Dataset.from_dict({"tokens": [["Ada", "flew"]], "tags": [["O", "O"]], "label": [1],
-                              "drop_reason": [None]})  # fmt: skip
+def test_a_reason_of_an_earlier_drop_is_replaced() -> None:
+    rows = Dataset.from_dict({"text": ["Ada flew"], "label": [1], "drop_reason": [None]})
     key = row_key(None, "Ada flew", None)
-    judged = {key: Judged("spans", [[0, 1, "PER"]], False, None)}
-    assert apply_annotations(rows, judged).dataset["tags"][:] == [["B-PER", "O"]]
-    flagged = apply_annotations(rows, {key: Judged("spans", None, True, None)})
+    flagged = apply_annotations(rows, {key: Judged("class", None, True, None)})
     assert flagged.rejected.column_names.count("drop_reason") == 1
+
+
+def test_labels_of_a_named_column_are_corrected(tmp_path: Path) -> None:
+    file = tmp_path / "set.csv"
+    file.write_text("sentence1,sentence2,score,label\nx,y, pos,?\nz,w,neg,?\nq,r,neg,?\n")
+    judged = {
+        row_key("x", "y", None): Judged("class", "pos", False),
+        row_key("z", "w", None): Judged("class", "pos", False),
+        row_key("q", "r", None): Judged("class", None, True),
+    }
+    records = [
+        {"key": key, "text": "", "task": "class", "annotations": [
+            {"person": "p", "value": one.value, "flagged": one.flagged}]}
+        for key, one in judged.items()
+    ]  # fmt: skip
+    notes = tmp_path / "notes.jsonl"
+    notes.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    columns = ("sentence1", "sentence2"), "score"
+    out, counts = curate_folder(
+        str(file), tmp_path / "out", PLAIN, annotations=notes, columns=columns
+    )
+    assert (counts["annotated"], counts["corrected"], counts["flagged"]) == (3, 1, 1)
+    assert load_folder(out)["label"][:] == ["pos", "pos"]
+    (dropped,) = load_folder(out, config="dropped").to_list()
+    assert (dropped["text_a"], dropped["label"], dropped["drop_reason"]) == ("q", "neg", "flagged")
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -127,25 +149,13 @@ def test_answers_of_several_values_are_none_of_one_class(tmp_path: Path, value: 
         read_judged(file)
 
 
-def test_classes_of_number_and_lists_and_tags() -> None:
+def test_classes_that_are_numbers_keep_their_names() -> None:
     features = Features({"text": Value("string"), "label": ClassLabel(names=["no", "yes"])})
     found = apply_annotations(
         Dataset.from_dict({"text": ["x", "y"], "label": [0, 1]}, features=features),
         {row_key(None, "x", "no"): Judged("class", "yes", False)},
     )
     assert found.dataset["label"][:] == [1, 1]
-    features = Features({"tokens": List(Value("string")),
-                         "tags": List(ClassLabel(names=["O", "B-a", "I-a"]))})  # fmt: skip
-    found = apply_annotations(
-        Dataset.from_dict({"tokens": [["x", "y", "z"]], "tags": [[0, 0, 1]]}, features=features),
-        {row_key(None, "x y z", None): Judged("spans", [[0, 2, "a"]], False)},
-    )
-    assert found.dataset["tags"][:] == [[1, 2, 0]]
-    with pytest.raises(InputError, match="'B-b' that people gave is none of the set's"):
-        apply_annotations(
-            Dataset.from_dict({"tokens": [["x"]], "tags": [[0]]}, features=features),
-            {row_key(None, "x", None): Judged("spans", [[0, 1, "b"]], False)},
-        )
 
 
 def test_grades_of_whole_and_written_labels_keep_their_value() -> None:
@@ -179,17 +189,21 @@ def test_labels_are_as_their_column_is() -> None:
     assert found.dataset["label"][:] == [2, 1]
 
 
-def test_spans_count_tokens_whatever_is_in_them() -> None:
-    tokens = ["Il", "a", "10\u00a0000", "euros"]
-    item = SampleItem(row=0, key="", first=None, text=" ".join(tokens), label=None)
-    assert item.words == tokens
-    given = Dataset.from_list([{"tokens": tokens, "tags": ["O"] * 4}])
-    judged = {row_key(None, item.text, None): Judged("spans", [[2, 4, "SUM"]], False)}
-    found = apply_annotations(given, judged).dataset
-    assert found["tags"][:] == [["O", "O", "B-SUM", "I-SUM"]]
-    given = Dataset.from_list([{"tokens": ["Il", "a b"], "tags": ["O"] * 2}])
-    with pytest.raises(InputError, match=r"row 0 .*, 'Il a b', has no tags, or tokens with spaces"):
-        apply_annotations(given, {row_key(None, "Il a b", None): Judged("spans", [], False)})
+@pytest.mark.parametrize(
+    ("row", "task", "value", "said"),
+    [
+        ({"tokens": ["Ada"], "tags": ["O"]}, "spans", [[0, 1, "PER"]], "people gave spans"),
+        ({"text": "Ada", "labels": ["a"]}, "classes", ["b"], "people gave classes"),
+        ({"text": "Ada"}, "class", "b", "the set has no labels"),
+    ],
+)
+def test_what_has_not_one_label_is_refused(
+    row: dict[str, Any], task: str, value: object, said: str
+) -> None:
+    with pytest.raises(InputError, match=rf"{said}.*results in tilth view"):
+        apply_annotations(
+            Dataset.from_list([row]), {row_key(None, "Ada", None): Judged(task, value, False)}
+        )
 
 
 def test_what_cannot_be_applied_is_said(source: Path, tmp_path: Path) -> None:

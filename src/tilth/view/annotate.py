@@ -13,6 +13,7 @@ from tilth.view.annotations import (
     GRADE,
     GRADES,
     SAME,
+    SECONDS_HELD,
     SPANS,
     TASKS,
     Annotation,
@@ -30,7 +31,7 @@ from tilth.view.site import Asked, HttpReply, NotFoundError, Site, go
 
 _MOST_ROWS = 20_000
 _MOST_DISPUTED = 50  # rows that a page shows
-_MOST_LABELS = 300
+_MOST_LABELS = 1_000
 _LONGEST_NAME, _LONGEST_NOTE = 60, 4_000  # characters
 TASK_TEXTS = {
     CLASS: "one label", CLASSES: "several labels", GRADE: "how similar, 0 to 5",
@@ -57,7 +58,7 @@ def sample_list(site: Site, asked: Asked) -> HttpReply:
     is_loading, is_waiting = store.is_loading, store.is_waiting
     chosen = filter_of(asked.query, store)
     task = asked.query.get("task") or usual_task(entry, store)
-    samples = annotations_of(site, entry).samples()
+    samples, labels = annotations_of(site, entry).samples(), usual_labels(store, task)
     return site.page(
         "samples",
         entry=entry,
@@ -70,7 +71,8 @@ def sample_list(site: Site, asked: Asked) -> HttpReply:
         tasks=TASK_TEXTS,
         task=task if task in TASKS else CLASS,
         draws=draws_of(store),
-        labels="\n".join(usual_labels(store, task)[:_MOST_LABELS]),
+        labels="\n".join(labels[:_MOST_LABELS]),
+        more_labels=max(len(labels) - _MOST_LABELS, 0),
         name=f"sample {len(samples) + 1}",
         folder=annotations_of(site, entry).folder,
     )
@@ -123,6 +125,7 @@ def annotate(site: Site, asked: Asked) -> HttpReply:
         done=done,
         shown=f"{time.time():.3f}",
         grades=list(enumerate(GRADE_TEXTS)),
+        minutes_held=SECONDS_HELD // 60,
         is_moved=bool(sample.about.start and sample.about.start != _start(entry)),
     )
 

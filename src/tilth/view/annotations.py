@@ -7,6 +7,7 @@ the run leave it alone. An answer is on the disk before it is confirmed; sent tw
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import time
@@ -25,7 +26,7 @@ GRADES = 5  # the highest grade
 YES, NO = "yes", "no"
 NO_LABEL = "(no label)"
 LOWEST = "lowest "  # begins the name of a draw by a number
-_SECONDS_HELD = 600  # for which a row is kept for the one who looks at it
+SECONDS_HELD = 600  # for which a row is kept for the one who looks at it
 _SECONDS_TO_WAIT = 30.0  # for another writer
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sample (
@@ -205,7 +206,7 @@ class Annotations:
         """
         with self._write() as db:
             now = time.time()
-            asked = {"sample": sample, "person": person, "since": now - _SECONDS_HELD}
+            asked = {"sample": sample, "person": person, "since": now - SECONDS_HELD}
             found = db.execute(_NEXT, asked).fetchone()
             if found is None:
                 return None
@@ -288,9 +289,15 @@ class Annotations:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(sqlite3.connect(self.file, _SECONDS_TO_WAIT, isolation_level=None)) as db:
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute("PRAGMA synchronous = FULL")
+            # A file in a place that cannot be written is read without its lock.
+            is_fixed = self.folder.is_dir() and not os.access(self.folder, os.W_OK)
+            place = f"{self.file.absolute().as_uri()}{'?immutable=1' if is_fixed else ''}"
+            with closing(
+                sqlite3.connect(place, _SECONDS_TO_WAIT, isolation_level=None, uri=True)
+            ) as db:
+                if not is_fixed:
+                    db.execute("PRAGMA journal_mode = WAL")
+                    db.execute("PRAGMA synchronous = FULL")
                 yield db
         except sqlite3.Error as error:
             raise TilthError(

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup, escape
 
 from tilth.errors import InputError, TilthError
 from tilth.report.charts import bar
 from tilth.report.generation import DROP_REASONS
+from tilth.report.paraphrase import DROP_REASONS as PARAPHRASE_REASONS
 from tilth.view.rows import GROUPS, WHOLE, detail_of, label_names
 from tilth.view.runs import RUNNING, RunEntry, instructions_of
 from tilth.view.site import Asked, HttpReply, NotFoundError, Site, url
@@ -21,6 +23,7 @@ PAGE_ROWS = 50
 _MOST_VALUES = 40  # of a list to choose from
 _MOST_RELATED, _MOST_SIMILAR = 60, 5
 _TITLES = {"label": "Label", "reason": "Reason of drops", "source": "Source", "config": "Part"}
+_REASONS = {"paraphrase": PARAPHRASE_REASONS}
 _LONGEST_SEARCH = 300  # characters
 # The scripts of a report file do not run here: it may have come from elsewhere.
 _REPORT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'"
@@ -107,7 +110,7 @@ def one_row(site: Site, asked: Asked) -> HttpReply:
         detail=_described(detail, label_names(found[0])),
         file=entry.name if entry.copy else found[0].relative_to(entry.folder),
         instruction=instructions_of(entry).get(str(shown["label"])),
-        why=DROP_REASONS.get(str(shown["reason"]), ""),
+        why=_REASONS.get(entry.command, DROP_REASONS).get(str(shown["reason"]), ""),
         related=store.fetch([one for one in rows if one != row]),
         group=group,
         neighbours=store.fetch(near),
@@ -173,7 +176,7 @@ def fields_of(chosen: RowFilter) -> dict[str, str]:
     found |= {name: getattr(chosen, name) or "" for name in (*_TITLES, "group")}
     for name, ends in chosen.ranges.items():
         for end, value in zip(("min", "max"), ends, strict=True):
-            found[f"{name}-{end}"] = "" if value is None else f"{value:g}"
+            found[f"{name}-{end}"] = "" if value is None else str(np.float32(value))
     found["order"] = "down" if chosen.descending else ""
     return {name: value for name, value in found.items() if value}
 
@@ -227,19 +230,22 @@ def _histogram(entry: RunEntry, store: RowStore, chosen: RowFilter, name: str) -
     most = max(found.counts) or 1
     low, high = chosen.ranges.get(name, (None, None))
     rest = {key: value for key, value in chosen.ranges.items() if key != name}
-    every = url("/rows", run=entry.name, **fields_of(replace(chosen, ranges=rest)))
+    fields = fields_of(replace(chosen, ranges=rest))
     width = 100 / len(found.counts)
     bins = []
     for place, count in enumerate(found.counts):
         if not count:
             continue
         start, stop = found.edges(place)
-        is_chosen = (low is None or stop > low + 1e-9) and (high is None or start < high - 1e-9)
+        is_chosen = (low is None or stop > low) and (high is None or start <= high)
+        own: dict[str, str] = {f"{name}-min": str(np.float32(start))}
+        if place < len(found.counts) - 1:  # the last bin holds its most value, too
+            own[f"{name}-max"] = str(np.nextafter(np.float32(stop), np.float32(-np.inf)))
         text = escape(f"{name} {start:.3g} to {stop:.3g}: {count:,} rows")
         x, height = place * width, max(60 * count / most, 1.5)
         off = " off" if name in chosen.ranges and not is_chosen else ""
         bins.append(
-            f'<a href="{escape(every)}&amp;{name}-min={start:g}&amp;{name}-max={stop:g}" '
+            f'<a href="{escape(url("/rows", run=entry.name, **fields, **own))}" '
             f'aria-label="{text}"><title>{text}</title>'
             f'<rect class="hit" x="{x:.2f}%" y="0" width="{width:.2f}%" height="62"/>'
             f'<rect class="bar{off}" x="{x + 0.06 * width:.2f}%" y="{62 - height:.1f}" '
@@ -248,7 +254,7 @@ def _histogram(entry: RunEntry, store: RowStore, chosen: RowFilter, name: str) -
     return {
         "name": name, "bins": Markup("".join(bins)),
         "ends": (f"{found.low:.3g}", f"{found.high:.3g}"),
-        "is_ranged": name in chosen.ranges, "all": every,
+        "is_ranged": name in chosen.ranges, "all": url("/rows", run=entry.name, **fields),
     }  # fmt: skip
 
 

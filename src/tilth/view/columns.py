@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,8 +18,13 @@ Rows = NDArray[np.int32]
 
 @dataclass(slots=True)
 class CodedColumn:
-    """A column of few distinct values: a number for each row, -1 for none."""
+    """A column of few distinct values: a number for each row, -1 for none.
 
+    Attributes:
+        none: stands for the rows without a value among the counts and in filters; empty: nothing.
+    """
+
+    none: str = ""
     values: list[str] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
     rows: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
@@ -38,14 +44,17 @@ class CodedColumn:
 
     def is_value(self, value: str) -> Mask:
         """Return which rows have a value."""
-        mask: Mask = self.rows == self.places.get(value, -2)
+        missing = -1 if self.none and value == self.none else -2
+        mask: Mask = self.rows == self.places.get(value, missing)
         return mask  # (rows,)
 
     def counts(self, rows: Rows | slice) -> dict[str, int]:
         """Return value -> how many of some rows have it, the most frequent first."""
-        found = np.bincount(self.rows[rows] + 1, minlength=len(self.values) + 1)[1:]
-        order = np.argsort(-found, kind="stable")
-        return {self.values[place]: int(found[place]) for place in order.tolist() if found[place]}
+        missing, *counts = np.bincount(self.rows[rows] + 1, minlength=len(self.values) + 1).tolist()
+        found = Counter(dict(zip(self.values, counts, strict=True)))
+        if self.none:
+            found[self.none] += missing
+        return {value: count for value, count in found.most_common() if count}
 
 
 class RowSelection:
@@ -85,9 +94,9 @@ class Histogram:
     counts: list[int]
 
     def edges(self, place: int) -> tuple[float, float]:
-        """Return the least and most value of a bin."""
-        width = (self.high - self.low) / len(self.counts)
-        return self.low + place * width, self.low + (place + 1) * width
+        """Return the least value of a bin, and of the next one."""
+        edges = _edges(self.low, self.high, len(self.counts))
+        return float(edges[place]), float(edges[place + 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +115,14 @@ def binned_of(values: NDArray[np.float32]) -> Binned | None:
     if found is None:
         return None
     low, high, bins = found
-    with np.errstate(invalid="ignore"):
-        places = np.floor((values - low) * (bins / (high - low)))
-        places = np.where(np.isfinite(values), places.clip(0, bins - 1), bins)
+    places = np.searchsorted(_edges(low, high, bins), values, "right") - 1
+    places = np.where(np.isfinite(values), places.clip(0, bins - 1), bins)
     return Binned(low, high, bins, places.astype(np.uint8))
+
+
+def _edges(low: float, high: float, bins: int) -> NDArray[np.float32]:
+    """Return the ends of bins, (bins + 1,); a bin holds its least value, and not its most."""
+    return np.linspace(low, high, bins + 1).astype(np.float32)
 
 
 def _bins(values: NDArray[np.float32]) -> tuple[float, float, int] | None:

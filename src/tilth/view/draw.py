@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tilth.data.examples import TOKENS
+from tilth.data.formats import as_number
 from tilth.data.hashing import random_keys
 from tilth.errors import InputError
 from tilth.metrics.scores import spans
@@ -25,13 +27,18 @@ from tilth.view.annotations import (
     SampleItem,
     words_of,
 )
-from tilth.view.rows import detail_of, details_of, label_names, listed_labels, plain_label, row_key
+from tilth.view.rows import (
+    detail_of,
+    details_of,
+    label_column,
+    label_names,
+    listed_labels,
+    row_key,
+)
 from tilth.view.runs import RunEntry
 from tilth.view.store import RowFilter, RowStore
 
 RANDOM, BY_LABEL = "random", "alike for each label"
-_TAGS = ("tags", "ner_tags", "labels", "label")
-_LISTS = ("labels", "label")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +117,18 @@ def _made_of(store: RowStore, rows: NDArray[np.int32], task: str) -> list[list[A
         places.setdefault(at[0], {})[at[1]] = place
     found: list[list[Any]] = [[] for _ in rows]
     for path, own in places.items():
-        names = label_names(path)
-        details = details_of(path, sorted(own), (*_TAGS, *TOKENS) if task == SPANS else _LISTS)
+        names, column = label_names(path), label_column(pq.read_schema(path)) or ""
+        details = details_of(path, sorted(own), (column, *TOKENS))
         for offset, detail in zip(sorted(own), details, strict=True):
-            found[own[offset]] = _made(detail, names, task)
+            found[own[offset]] = _made(detail, column, names, task)
     return found
 
 
-def _made(detail: Mapping[str, Any], names: Sequence[str], task: str) -> list[Any]:
+def _made(detail: Mapping[str, Any], column: str, names: Sequence[str], task: str) -> list[Any]:
     """Return a row's classes, or its spans."""
-    columns = _TAGS if task == SPANS else _LISTS
-    value = _list_of(detail, columns)
+    value = _list_of(detail, [column])
     labels = [names[one] if isinstance(one, int) and 0 <= one < len(names) else str(one)
-              for one in value]  # fmt: skip
+              for one in value if one is not None]  # fmt: skip
     if task == CLASSES:
         return labels
     # Spans count the words of the text, of which a token may hold several, or none.
@@ -154,13 +160,13 @@ def usual_task(entry: RunEntry, store: RowStore) -> str:
     if _has_tokens(store):
         return SPANS
     detail = detail_of(*found)
-    if any(isinstance(detail.get(name), list) for name in _LISTS):
+    if isinstance(detail.get(label_column(pq.read_schema(found[0])) or ""), list):
         return CLASSES
     is_pair = store.fetch([0])[0]["first"] is not None
     if entry.command == "paraphrase" or (is_pair and not store.values_of("label")):
         return SAME
     labels = store.values_of("label")
-    numeric = all((plain_label(label) or "").replace(".", "").isdigit() for label in labels)
+    numeric = all(as_number(label) is not None for label in labels)
     return GRADE if is_pair and labels and numeric else CLASS
 
 

@@ -10,6 +10,9 @@ from math import ceil, floor
 from statistics import mean, median, pstdev
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tilth.metrics.agreement import (
     cohen_kappa,
     krippendorff_alpha,
@@ -17,6 +20,8 @@ from tilth.metrics.agreement import (
     weighted_share,
     wilson,
 )
+from tilth.metrics.scores import micro_f1
+from tilth.metrics.significance import RESAMPLES, UniqueRows, bootstrap_scores, unique_rows
 from tilth.view.annotations import (
     CLASSES,
     GRADE,
@@ -63,7 +68,8 @@ class SampleResult:
 
     Attributes:
         labels: by generated label; empty for grades.
-        whole: share, low, high of all rows the sample was drawn from; None while it is unknown.
+        whole: share of right rows (of spans, their F1), low, high of all rows that the sample was
+            drawn from; None while it is unknown.
         more: rows that are missing for an interval of 3 points to either side.
         grades: generated label -> rows, mean grade, standard deviation.
         rank_correlation: Spearman's, of grades and generated labels that are numbers.
@@ -113,7 +119,9 @@ def sample_result(
     more = more_rows(right, rows)
     if labels and sample.about.shares:
         known = {one.label: one for one in labels}
-        shares = sample.about.shares
+        shares = dict(sample.about.shares)
+        if task != SAME:
+            shares.pop(NO_LABEL, None)
         strata = [known.get(label) for label in shares]
         weighted = weighted_share(
             [one.right if one else 0 for one in strata],
@@ -126,9 +134,8 @@ def sample_result(
             more = ceil(more_rows(ends[0] * effective, effective) * rows / effective)
     elif rows:
         whole = right / rows, *wilson(right, rows)
-    elif spans is not None and spans[1] + spans[2]:
-        f1 = 2 * spans[0] / (spans[1] + spans[2])
-        whole = f1, *wilson(f1 * len(verdicts), len(verdicts))
+    elif spans is not None:
+        whole = _f1(spans)
     units = [_units(task, items[place], list(by_person.values()))
              for place, by_person in given.items() if len(by_person) > 1]  # fmt: skip
     grades = _grades(items, verdicts) if task == GRADE else {}
@@ -140,7 +147,7 @@ def sample_result(
         grades=grades,
         rank_correlation=_rank_correlation(items, verdicts) if task == GRADE else None,
         confusion=_confusion(task, items, verdicts),
-        spans=spans,
+        spans=None if spans is None else tuple(spans.sum(axis=0).tolist()),
         kappa=_kappas(task, given, items),
         alpha=krippendorff_alpha(
             [unit for some in units for unit in some],
@@ -191,9 +198,13 @@ def _by_label(
     right: Counter[str] = Counter()
     for place, value in verdicts.items():
         label = items[place].label or NO_LABEL
+        if task != SAME and label == NO_LABEL:
+            continue  # there is no label to be right
         rows[label] += 1
         right[label] += is_right(task, items[place], value)
     order = dict.fromkeys(item.label or NO_LABEL for item in items)
+    if task != SAME:
+        order.pop(NO_LABEL, None)
     return [
         LabelResult(label, rows[label], right[label], *wilson(right[label], rows[label]),
                     more_rows(right[label], rows[label]))
@@ -237,8 +248,6 @@ def _grades(
 
 
 def _rank_correlation(items: Sequence[SampleItem], verdicts: Mapping[int, Any]) -> float | None:
-    import numpy as np
-
     from tilth.metrics.correlation import spearman
 
     try:
@@ -252,12 +261,23 @@ def _rank_correlation(items: Sequence[SampleItem], verdicts: Mapping[int, Any]) 
     return float(spearman(made, said))
 
 
-def _span_counts(items: Sequence[SampleItem], verdicts: Mapping[int, Any]) -> tuple[int, int, int]:
-    right = made = marked = 0
-    for place, value in verdicts.items():
-        own, said = ({_frozen(one) for one in some} for some in (items[place].made or (), value))
-        right, made, marked = right + len(own & said), made + len(own), marked + len(said)
-    return right, made, marked
+def _span_counts(items: Sequence[SampleItem], verdicts: Mapping[int, Any]) -> NDArray[np.int64]:
+    """Return each row's right, made and marked spans, (rows, 3)."""
+    pairs = [({*map(_frozen, items[place].made or ())}, {*map(_frozen, value)})
+             for place, value in verdicts.items()]  # fmt: skip
+    counts = [(len(made & marked), len(made), len(marked)) for made, marked in pairs]
+    return np.array(counts, np.int64).reshape(-1, 3)
+
+
+def _f1(counts: NDArray[np.int64]) -> tuple[float, float, float] | None:
+    """Return F1 with its bootstrap interval over rows, (rows, 3); None without spans."""
+    rows = np.column_stack([counts, counts[:, 0], np.ones(len(counts), np.int64)])
+    unique = UniqueRows(*unique_rows(rows))
+    found = bootstrap_scores(unique, {"f1": micro_f1}, resamples=RESAMPLES, seed=0)["f1"]
+    value, low, high = found["value"], found["low"], found["high"]
+    if value is None or low is None or high is None:
+        return None
+    return value / 100, low / 100, high / 100
 
 
 def _units(task: str, item: SampleItem, values: Sequence[Any]) -> list[list[Any]]:

@@ -29,7 +29,8 @@ NUMBERS = (
     "tokens", "tries",
 )  # fmt: skip
 WHOLE = ("tokens", "tries")  # of these, numbers without decimals
-_LABELS = ("tags", "ner_tags", "label", "labels", "predicted", "score")
+_LABELS = ("label", "labels", "predicted", "score")
+_TAGS = ("tags", "ner_tags")
 _SOURCES = ("origin", "source")  # columns that name where a row came from
 GROUPS = ("source_id", "source_row", "query", "item")  # rows that were made from one input
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
@@ -61,10 +62,11 @@ def canonical_table(
         read: as `columns_read` returns them.
     """
     first, second = text_columns(table.schema, read)
+    labels = _label_texts(table, names).combine_chunks()
     columns: dict[str, Any] = {
         "first": _joined(table, first),
         "text": pc.fill_null(_joined(table, second), ""),
-        "label": _label_texts(table, names),
+        "label": pc.replace_with_mask(labels, pc.equal(labels, ""), pa.scalar(None, pa.string())),
         "reason": _texts(table, DROP_REASON),
         "source": _texts(table, *_SOURCES),
         "group": _texts(table, *GROUPS),
@@ -87,19 +89,26 @@ def label_names(path: Path) -> list[str]:
         found = schema_class_names(pq.read_schema(path))
     except (OSError, pa.ArrowException):
         return []
-    return next((found[name] for name in _LABELS if name in found), [])
+    return found.get(label_column(pq.read_schema(path)) or "", [])
+
+
+def label_column(schema: pa.Schema) -> str | None:
+    """Return the column of labels; of rows of tokens, that of tags."""
+    found = [name for name in TOKENS if name in schema.names]
+    of_tokens = any(is_list(schema.field(name).type) for name in found)
+    names = (*_TAGS, *_LABELS) if of_tokens else (*_LABELS, *_TAGS)
+    return next((name for name in names if name in schema.names), None)
 
 
 def listed_labels(path: Path) -> list[str]:
     """Return the classes or tags of a file's rows with lists of them, alphabetically."""
-    schema = pq.read_schema(path)
-    kinds = {name: schema.field(name).type for name in _LABELS if name in schema.names}
-    lists = {name: kind.value_type for name, kind in kinds.items() if is_list(kind)}
-    column = next(
-        (name for name, kind in lists.items() if is_text(kind) or pa.types.is_integer(kind)), None
-    )
+    column = label_column(pq.read_schema(path))
     found: set[str] = set()
     for table in parquet_tables(path) if column is not None else ():
+        if not is_list(kind := table.schema.field(column).type) or pa.types.is_nested(
+            kind.value_type
+        ):
+            break
         values = pc.unique(pc.list_flatten(table[column])).to_pylist()
         found |= {str(value) for value in values if value not in (None, "")}
     return sorted(found)
@@ -203,7 +212,7 @@ def row_key(first: str | None, text: str, label: str | None) -> str:
 
 
 def plain_label(label: object) -> str | None:
-    """Return a label as text, numbers in their shortest form.
+    """Return a label as text, numbers with six digits at most.
 
     Example:
         >>> plain_label(1.0), plain_label("0.50"), plain_label("01"), plain_label(1234567)
@@ -252,13 +261,13 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _label_texts(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
     """Return labels as texts: classes joined, of tags the entities."""
-    column = next((name for name in _LABELS if name in table.column_names), None)
+    column = label_column(table.schema)
     if column is None:
         return pa.chunked_array([pa.nulls(len(table), pa.string())])
     values = table[column]
     kind = values.type
-    if is_text(kind):
-        return values.cast(pa.string())
+    if is_text(kind) or (pa.types.is_nested(kind) and not is_list(kind)):
+        return pc.utf8_trim_whitespace(_as_text(values))
     tokens = next((table[name].to_pylist() for name in TOKENS if name in table.column_names), None)
     coded = pc.dictionary_encode(values) if not is_list(kind) else None
     if coded is not None:  # few distinct labels
@@ -277,7 +286,7 @@ def _label_text(value: Any, names: Sequence[str], tokens: Sequence[str] | None) 
         return None
     if not isinstance(value, list):
         return _named(value, names)
-    classes = [_named(one, names) for one in value]
+    classes = [_named(one, names) for one in value if one is not None]
     if tokens is None:
         return ", ".join(classes) or "none"
     found = [f"{kind}: {' '.join(tokens[start:end])}" for kind, start, end in spans(classes)]

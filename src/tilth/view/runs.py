@@ -29,7 +29,7 @@ DATA_SET = "data set"
 FINISHED, RUNNING, STOPPED, DAMAGED = "finished", "running", "stopped", "damaged"
 # Their parts hold a row for each attempt, the dropped ones included.
 _ROWS_IN_PARTS = ("generate", "paraphrase")
-_SKIPPED = {"parts", "shards", "data", "dropped", "model", "checkpoints"}
+_OWN = {"parts", "shards", "data", "dropped", "model", "checkpoints"}
 _LAST = (RESULTS, "bank.json")
 _LABELLING = ("ForSequenceClassification", "ForTokenClassification")
 _HOLDER = re.compile(r"process (\d+) on (.+)")
@@ -142,16 +142,16 @@ def _find(root: Path) -> Iterator[RunEntry]:
     for looked, (place, folders, _) in enumerate(os.walk(root)):
         folder = Path(place)
         depth = len(folder.relative_to(root).parts)
+        entry = _entry(str(folder.relative_to(root)), folder)
+        own: set[str] = set()  # folders of a run or a data set
+        if entry is not None:
+            yield entry
+            own = _OWN if entry.command == DATA_SET else _OWN | {"dataset"}
         folders[:] = sorted(
-            name for name in folders if name[0] != "." and name not in _SKIPPED and _is_text(name)
+            name for name in folders if name[0] != "." and name not in own and _is_text(name)
         )
         if depth >= _DEEPEST or looked > _MOST_FOLDERS:
             folders.clear()
-        entry = _entry(str(folder.relative_to(root)), folder)
-        if entry is not None:
-            yield entry
-            if entry.command != DATA_SET:
-                folders[:] = [one for one in folders if one != "dataset"]
 
 
 def _entry(name: str, folder: Path) -> RunEntry | None:
@@ -169,7 +169,7 @@ def _entry(name: str, folder: Path) -> RunEntry | None:
 def _file_entry(file: Path) -> RunEntry:
     """Return the entry of a file of rows, such as one that is to be annotated."""
     folder = tempfile.mkdtemp(dir=process_folder(tempfile.gettempdir(), os.getpid()))
-    copy = Path(folder) / "rows.parquet"
+    copy = Path(folder) / f"{file.name}.parquet"
     read_rows(file).to_parquet(copy)
     return RunEntry(file.name, file, DATA_SET, FINISHED, copy=copy)
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from tilth.data.hashing import text_hashes
 from tilth.data.temp_arrow import process_folder
+from tilth.view.annotations import NO_LABEL
 from tilth.view.columns import Binned, CodedColumn, Histogram, Mask, Rows, RowSelection, binned_of
 from tilth.view.rows import NUMBERS, canonical_tables
 from tilth.view.text_index import TextFile, WordIndex, words_of_search
@@ -103,6 +104,7 @@ class RowStore:
         self._lock = threading.RLock()  # of the columns below and the caches
         self._adding = threading.Lock()
         self.codes = {name: CodedColumn() for name in _CODED}
+        self.codes["label"].none = NO_LABEL
         self.numbers: dict[str, NDArray[np.float32]] = {}
         self._groups = np.empty(0, np.uint64)
         self._files: list[tuple[int, Path]] = []  # first row, file

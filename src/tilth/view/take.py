@@ -86,8 +86,9 @@ def bring(site: Site, asked: Asked) -> HttpReply:
         for name, value, note, flagged in record.answers:
             person, seconds = name[:60], None
             if old := known.get((place, person)):  # other tools have no flags, notes or times
-                note, flagged = note or old.note, flagged or old.flagged
-                seconds = old.seconds
+                note, seconds = note or old.note, old.seconds
+                value = old.value if value is None and flagged else value  # a flag alone
+                flagged = flagged or old.flagged
             given.append(Annotation(place, person, value, note, flagged, time.time(), seconds))
     notes.answer(sample.id, *given)
     left = len(records) - len(found)

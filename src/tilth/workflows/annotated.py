@@ -27,11 +27,10 @@ from tilth.view.annotations import (
     SPANS,
     YES,
     Annotations,
-    words_of,
 )
 from tilth.view.exchange import read_records
 from tilth.view.results import verdict
-from tilth.view.rows import canonical_table, row_key
+from tilth.view.rows import canonical_table, label_column, row_key
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -159,7 +158,10 @@ def _task_of(values: list[Any]) -> str:
 
 
 def apply_annotations(
-    dataset: Dataset, judged: Mapping[str, Judged], read: Sequence[str] = ()
+    dataset: Dataset,
+    judged: Mapping[str, Judged],
+    read: Sequence[str] = (),
+    label: str | None = None,
 ) -> AnnotatedRows:
     """Give rows the labels that people gave them; take out those that they reject.
 
@@ -168,21 +170,31 @@ def apply_annotations(
 
     Args:
         read: as `columns_read` returns them.
+        label: the column of labels; None: a usual one.
 
     Raises:
-        InputError: no annotated row is in the set, or a label does not fit its column.
+        InputError: no annotated row is in the set, it has no labels, people gave several classes
+            or spans, or a label does not fit its column.
     """
     from datasets import Dataset, DatasetInfo, Features, Value
 
     from tilth.data.labels import class_names
 
     features = dataset.features
-    tags, usual = ("tags", "ner_tags"), ("label", "labels")
-    of_spans = any(one.task == SPANS for one in judged.values())
-    order = (*tags, *usual) if of_spans else (*usual, *tags)
-    column = next((name for name in order if name in features), None)
-    names = [str(one) for one in class_names(features[column]) or ()] if column else []
     table = dataset.data.table if dataset._indices is None else dataset.flatten_indices().data.table
+    column = label if label in features else label_column(table.schema)
+    tasks = {one.task for one in judged.values() if one.value is not None}
+    if several := tasks & {CLASSES, SPANS}:
+        raise InputError(
+            f"people gave {' and '.join(sorted(several))}, and a set is curated with one label a "
+            "row: let the page of the sample's results in tilth view write the data set"
+        )
+    if column is None and tasks & {CLASS, GRADE}:
+        raise InputError(
+            "the set has no labels that people's could replace: let the page of the sample's "
+            "results in tilth view write the labelled set"
+        )
+    names = [str(one) for one in class_names(features[column]) or ()] if column else []
     labels = table[column].to_pylist() if column else []
     counts: Counter[str] = Counter()
     reasons: list[str | None] = []
@@ -198,21 +210,13 @@ def apply_annotations(
             counts["annotated"] += found is not None
             if found is None or found.value is None or found.rejects or column is None:
                 continue
-            if found.task == SPANS and len(words_of(row["text"])) != len(labels[place] or ()):
-                raise InputError(
-                    f"row {place} (rows count from 0), {row['text']!r:.60}, has no tags, or tokens "
-                    "with spaces or without letters, by which spans cannot be counted: leave its "
-                    "annotation out"
-                )
-            new = _label(found, labels[place], names, scale)
+            old = labels[place].strip() if isinstance(labels[place], str) else labels[place]
+            new = _label(found, old, names, scale)
             if found.value in (str(True), str(False)) and pa.types.is_boolean(kind):
                 new = found.value == str(True)
             elif isinstance(new, str) and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
                 new = _number(new, kind)
-            is_same = new == labels[place]
-            if found.task == CLASSES and isinstance(labels[place], list):
-                is_same = set(new) == set(labels[place])
-            counts[CORRECTED] += not is_same
+            counts[CORRECTED] += new != old
             labels[place] = new
     if not counts["annotated"]:
         raise InputError("no annotated row is in the set: give the run that was annotated")
@@ -262,13 +266,6 @@ def _label(found: Judged, old: Any, names: list[str], scale: float) -> Any:
         value = value / scale
         value = int(value) if float(value).is_integer() else value
         return f"{value:g}" if isinstance(old, str) else value
-    if found.task == SPANS:
-        tags = ["O"] * len(old)
-        for first, last, kind in value:
-            tags[first:last] = [f"B-{kind}", *[f"I-{kind}"] * (last - first - 1)]
-        return [_named(tag, names) for tag in tags]
-    if found.task == CLASSES:
-        return [_named(one, names) for one in value]
     return _named(value, names)
 
 

@@ -80,7 +80,10 @@ def curate_folder(
     annotated: AnnotatedRows | None = None
     if annotations is not None:
         read = columns_read(as_path(source))
-        annotated = apply_annotations(rows, read_judged(annotations), read)
+        try:
+            annotated = apply_annotations(rows, read_judged(annotations), read, columns[1])
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from error
         rows = annotated.dataset
     try:
         rows = with_usual_names(rows, *columns)
@@ -97,8 +100,11 @@ def curate_folder(
             _write(writer, dataset, split, "default")
         _write(writer, curated.dropped, "train", "dropped")
         if annotated is not None:
+            from datasets import Dataset
+
+            rejected = with_usual_names(Dataset(annotated.rejected), *columns).data.table
             schema = curated.dropped.features.arrow_schema
-            writer.write(annotated.rejected.cast(schema), config="dropped")
+            writer.write(rejected.cast(schema), config="dropped")
         writer.write_card(_card(source, curated, annotated))
     push(folder)
     return folder, counts
