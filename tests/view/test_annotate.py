@@ -112,6 +112,32 @@ def test_two_people_and_a_second_server(visitor: Visitor, tmp_path: Path) -> Non
     other.close()
 
 
+def test_rows_that_others_look_at_are_no_end(visitor: Visitor) -> None:
+    visitor.post("/sample", **{**SAMPLE, "count": "1", "overlap": "0"})
+    address = "/annotate?run=pairs&sample=1&person="
+    visitor.page(f"{address}Ann")
+    page = visitor.page(f"{address}Bob")
+    assert page.shows("1 row left, open with others now")
+    assert page.shows("comes free after 10 minutes")
+    judge(visitor, "1", "Ann")
+    assert visitor.page(f"{address}Bob").shows("no row left for you")
+
+
+def test_labels_that_do_not_fit_the_form_are_counted(tmp_path: Path) -> None:
+    rows = [{"text": f"text {n}", "label": f"label {n}"} for n in range(1_002)]
+    visitor = Visitor(write_rows(tmp_path / "rows.jsonl", rows))
+    assert visitor.page("/samples?run=rows.jsonl").shows("the rows have 2 more, which do not fit")
+    visitor.close()
+
+
+def test_pairs_of_grades_below_zero_are_graded(tmp_path: Path) -> None:
+    rows = [{"text_a": "x", "text_b": f"y {n}", "label": n} for n in (-1, 1)]
+    visitor = Visitor(write_rows(tmp_path / "rows.jsonl", rows))
+    page = visitor.client.get("/samples?run=rows.jsonl").text
+    assert re.search(r'<option value="grade" selected>', page)
+    visitor.close()
+
+
 def test_a_run_made_anew_is_said(visitor: Visitor, tmp_path: Path) -> None:
     visitor.post("/sample", **SAMPLE)
     content = (tmp_path / "pairs" / "run.json").read_text()

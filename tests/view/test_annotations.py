@@ -311,6 +311,24 @@ def test_grades_and_spans() -> None:
     assert none.whole is None
 
 
+def test_annotations_of_a_place_that_cannot_be_written_are_read(
+    notes: Annotations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = notes.add("s", about(), [item()])
+    notes.answer(number, said(0))
+    real = sqlite3.connect
+    opened: list[str] = []
+
+    def watched(place: str, *args: Any, **more: Any) -> sqlite3.Connection:
+        opened.append(place)
+        return real(place, *args, **more)
+
+    monkeypatch.setattr(sqlite3, "connect", watched)
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != notes.folder)
+    assert [one.value for one in notes.answers(number)] == ["a"]
+    assert opened[0].endswith("annotations.sqlite?immutable=1")
+
+
 def test_old_samples_stay_readable(notes: Annotations) -> None:
     """What the file holds is JSON of these names: a later version reads it."""
     number = notes.add("s", about(), [item()])

@@ -5,12 +5,14 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tests.report.augmented_run import write_run as write_augmented
 from tests.report.page import EVIL
+from tests.tiny import write_rows
 from tests.view.pages import Visitor, pairs, write_run
 from tilth.data.writer import DatasetWriter
 
@@ -79,6 +81,65 @@ def test_bars_filter_on_click(visitor: Visitor) -> None:
     assert len(links) == 20  # a bar for each number of tokens
     assert links[4]["aria-label"] == "tokens 3.5 to 4.5: 2 rows"
     assert visitor.rows(links[4]["href"]) == [4, 64]
+
+
+def test_bars_of_fractions_lead_to_the_rows_that_they_count(tmp_path: Path) -> None:
+    shares = [0.49, 0.5, 0.65, 2 / 3, 0.9, 1.0]
+    rows = [{"text": f"text {n}", "confidence": shares[n % 6]} for n in range(60)]
+    visitor = Visitor(write_rows(tmp_path / "rows.jsonl", rows))
+    links = [link for link in visitor.page("/rows?run=rows.jsonl").all("a")
+             if "confidence-min" in link["href"]]  # fmt: skip
+    assert [link["aria-label"].rpartition(": ")[2] for link in links] == ["10 rows"] * 6
+    for link, share in zip(links, range(6), strict=True):
+        assert visitor.rows(link["href"]) == list(range(share, 60, 6))
+    visitor.close()
+
+
+def test_rows_without_a_label_are_a_bar_of_their_own(tmp_path: Path) -> None:
+    labels = ["a", None, "", " a", "b"]
+    rows = [{"text": f"text {n}", "label": label} for n, label in enumerate(labels)]
+    visitor = Visitor(write_rows(tmp_path / "rows.jsonl", rows))
+    links = {link["href"] for link in visitor.page("/rows?run=rows.jsonl").all("a")
+             if "&label=" in link["href"]}  # fmt: skip
+    assert {link: visitor.rows(link) for link in links} == {
+        "/rows?run=rows.jsonl&label=a": [0, 3],
+        "/rows?run=rows.jsonl&label=%28no+label%29": [1, 2],
+        "/rows?run=rows.jsonl&label=b": [4],
+    }
+    visitor.close()
+
+
+@pytest.mark.parametrize(
+    ("row", "shown"),
+    [
+        ({"text": "x", "label": "pos", "tags": ["news"]}, "pos"),
+        ({"tokens": ["Ada"], "label": "pos", "tags": ["B-PER"]}, "PER: Ada"),
+        ({"text": "x", "labels": ["a", None, "b"]}, "a, b"),
+        ({"text": "x", "label": {"kind": "odd"}}, "{'kind': 'odd'}"),
+    ],
+)
+def test_one_column_holds_the_labels(tmp_path: Path, row: dict[str, Any], shown: str) -> None:
+    visitor = Visitor(write_rows(tmp_path / "rows.jsonl", [row]))
+    visitor.page("/rows?run=rows.jsonl")
+    (entry,) = visitor.site.runs.entries()
+    assert visitor.site.store(entry).values_of("label") == [shown]
+    visitor.close()
+
+
+def test_folders_of_usual_names_are_looked_into(tmp_path: Path) -> None:
+    write_run(tmp_path / "data" / "run")
+    with DatasetWriter(tmp_path / "model" / "set") as writer:
+        writer.write(pa.table({"text": ["Good."]}))
+    page = Visitor(tmp_path).page("/")
+    assert page.shows("data/run generate finished")
+    assert page.shows("model/set data set")
+
+
+def test_a_dropped_paraphrase_says_why(tmp_path: Path) -> None:
+    rows = {"text": ["x"], "original": ["x"], "drop_reason": ["low meaning"]}
+    write_run(tmp_path / "run", rows, command="paraphrase", parts=1)
+    page = Visitor(tmp_path).page("/row?run=run&row=0")
+    assert page.shows("nothing that came out reached the least meaning")
 
 
 def test_a_row_shows_its_origin_attempts_and_neighbours(visitor: Visitor) -> None:

@@ -266,6 +266,19 @@ def test_files_go_out_and_come_back(visitor: Visitor, tmp_path: Path, form: str)
     assert "no record of the file is a row of this sample" in refused.text
 
 
+def test_a_flag_from_argilla_takes_no_answer_away(visitor: Visitor, tmp_path: Path) -> None:
+    judge(visitor, "1", flag="1")
+    records = json.loads(visitor.client.get("/file?run=pairs&sample=1&format=argilla").text)
+    for record in records:
+        record["responses"] = {}  # drafts are left out
+    headers = {"Origin": BASE, "X-CSRF": visitor.keys.csrf}
+    address = "/import?run=pairs&sample=1"
+    done = visitor.client.post(address, content=json.dumps(records), headers=headers)
+    assert done.text == "1 answers are taken in.\n"
+    (answer,) = notes(tmp_path).answers(1)
+    assert (answer.value, answer.flagged) == ("1", True)
+
+
 def test_other_formats_are_refused(visitor: Visitor) -> None:
     visitor.page("/file?run=pairs&sample=1&format=odd", 400)
     answer = visitor.client.get("/file?run=pairs&sample=1&format=label-studio-config")
