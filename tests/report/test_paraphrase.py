@@ -110,7 +110,7 @@ def test_figures_are_those_of_the_rows(tmp_path: Path) -> None:
 def test_figures_as_a_table_and_as_json(tmp_path: Path) -> None:
     found = read_rewrites(write_run(tmp_path, ROWS)).summary
     lines = {name: (asked, obtained) for name, asked, obtained in found.lines()}
-    assert lines["rows rewritten"] == ("9", "6")
+    assert lines["rewrites"] == ("9", "6")
     assert lines["dropped: no rewrite found"] == ("", "2")
     assert lines["meaning, mean"] == ("95 (95 to 100)", "93.6")
     assert lines["wording, mean"] == ("20 (20 to 25)", "45.1")
@@ -121,6 +121,18 @@ def test_figures_as_a_table_and_as_json(tmp_path: Path) -> None:
     assert value["near"] == 3 / 5
     assert value["dropped"] == {"no rewrite found": 2, "no text": 1}
     assert "plane" not in value
+
+
+def test_what_was_asked_for_is_made_or_missing(tmp_path: Path) -> None:
+    given = [
+        *(row(0, "The old boat sank fast.", f"Fast sank boat {n}.", (97.0, 21.0), rewrite=n)
+          for n in (1, 2)),
+        {**dropped(0, "The old boat sank fast.", "fewer rewrites than asked for"), "rewrite": 3},
+        dropped(1, "Oh", "low meaning"),
+    ]  # fmt: skip
+    found = read_rewrites(write_run(tmp_path, given, n=3)).summary
+    assert (found.rows, found.asked_rewrites, found.kept) == (2, 6, 2)
+    assert found.dropped == {"low meaning": 3, "fewer rewrites than asked for": 1}
 
 
 @pytest.mark.parametrize("size", [1, 3, 20])

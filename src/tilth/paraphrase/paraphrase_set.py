@@ -20,7 +20,7 @@ from tilth.data.labels import is_text
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError
 from tilth.models.names import describe_scorer, loaded
-from tilth.paraphrase.settings import BEAMS, RewriteSettings
+from tilth.paraphrase.settings import BEAMS, FEWER, RewriteSettings
 from tilth.runs import Progress, Run, part_sizes, refuse_inside
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster
@@ -41,7 +41,7 @@ TRIPLES = (
 _PAIRS = (*PAIRS, ("anchor", "positive"), ("sent0", "sent1"))
 
 _EARLIER = "before_source_id"  # the name that a set's own column gets
-_NO_TEXT, _FEWER = "no text", "fewer rewrites than asked for"
+_NO_TEXT = "no text"
 # Columns of every row other than its texts and their measurements: name -> type.
 ORIGIN = {
     "source_row": pa.int64(), "source_id": pa.string(), "rewrite": pa.int32(),
@@ -286,7 +286,7 @@ def _part_rows(
             taken.append(row)
             made = [rewrite for rewrite in chosen if rewrite is not None]
             flips = sum(rewrite.flips for rewrite in made) if made else None
-            if problem is not None and problem != _FEWER:
+            if problem is not None and problem != FEWER:
                 flips = sum(some[0].flips for some in found if some)
             cells = {
                 "source_row": start + row,
@@ -332,7 +332,7 @@ def _versions(
         return
     for index in range(settings.n):
         if all(f is None or index >= len(f) for f in found):
-            yield index + 1, nothing, _FEWER
+            yield index + 1, nothing, FEWER
             continue
         # A text with fewer rewrites than the other of its pair repeats its last.
         yield index + 1, [f[min(index, len(f) - 1)] if f else None for f in found], None

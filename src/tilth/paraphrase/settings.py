@@ -10,6 +10,7 @@ from tilth import limits
 from tilth.errors import InputError
 from tilth.limits import PARTS, SEED, Choice, TrainingPrecision, check_fields, whole
 
+FEWER = "fewer rewrites than asked for"  # a drop reason
 BEAMS = 5  # of the published sample code; the paper's own figures are of 20
 TRIES = 3  # searches at most where rewrites are checked
 _LEAST_MEANING = 80.0

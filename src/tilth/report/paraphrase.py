@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tilth.data import load_folder
 from tilth.paraphrase.candidates import BINS
+from tilth.paraphrase.settings import FEWER
 from tilth.paraphrase.tags import CELLS, MEANINGS, MOST_MEANING, MOST_WORDING, WORDINGS, Cell
 from tilth.report.charts import count_rows, curve_charts, gain_map, heat_map
 from tilth.report.html import count_of, number, percent, write_page
@@ -35,7 +36,7 @@ DROP_REASONS = {
     "low meaning": "nothing that came out reached the least meaning",
     "polarity": "what reached the least meaning says the opposite",
     "literal changed": "a URL, an address, a path or code came out otherwise",
-    "fewer rewrites than asked for": "the search found no further one",
+    FEWER: "the search found no further one",
 }
 
 

@@ -18,6 +18,7 @@ from tilth.data.parquet import schema_class_names
 from tilth.errors import InputError
 from tilth.paraphrase.candidates import BINS
 from tilth.paraphrase.paraphrase_set import measured_names
+from tilth.paraphrase.settings import FEWER
 from tilth.paraphrase.similarity import long_enough
 from tilth.paraphrase.tags import CELLS, Cell, asked_cell, cells_of
 from tilth.report.html import number, percent
@@ -99,7 +100,7 @@ class RewriteSummary:
         asked_wording: 0-45; None for round trips.
         asked_tries: maximum decodings per sentence.
         asked_rewrites: rows times rewrites per row.
-        dropped: reason -> rows, the most frequent first.
+        dropped: reason -> rewrites that are missing for it, the most frequent first.
         short: pairs not counted because a text has under 4 words.
         meaning: mean, 0-100.
         wording: mean, 0-100.
@@ -153,7 +154,7 @@ class RewriteSummary:
             ]
         flips = "not checked" if self.flips is None else f"{self.flips:,}"
         return [
-            ["rows rewritten", f"{self.asked_rewrites:,}", f"{self.kept:,}"],
+            ["rewrites", f"{self.asked_rewrites:,}", f"{self.kept:,}"],
             *([f"{DROPPED}{why}", "", f"{count:,}"] for why, count in self.dropped.items()),
             ["meaning, mean", meaning, number(self.meaning, 1)],
             ["wording, mean", wording, number(self.wording, 1)],
@@ -317,7 +318,11 @@ def _summary(
     )
     if not rows["rows"]:
         raise InputError(f"{folder}: no rows to report in parts/; run `tilth paraphrase` first")
-    dropped = "SELECT reason, count(*) FROM rewrites WHERE reason IS NOT NULL GROUP BY reason"
+    # Of a row that is dropped all rewrites are missing.
+    dropped = (
+        f"SELECT reason, sum(CASE reason WHEN '{FEWER}' THEN 1 ELSE {int(settings['n'])} END)"
+        "::BIGINT FROM rewrites WHERE reason IS NOT NULL GROUP BY reason"
+    )
     (pairs,) = select(
         engine,
         "SELECT count(*) AS pairs, count(*) FILTER (NOT is_counted) AS short,"
