@@ -136,6 +136,9 @@ def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
     found = {name: results()[name] for name in ("measure", "best", "seeds")}
     page = page_of(write_run(tmp_path, {**found, "source": "train.jsonl", "notes": []}))
     assert page.shows("Measured on validation rows alone")
+    found["best"] = {**found["best"], "score": None}
+    page = page_of(write_run(tmp_path / "none", {**found, "source": "train.jsonl", "notes": []}))
+    assert page.shows("Nothing was measured: there are neither test nor validation rows.")
     assert page.shows("Classifier trained on train.jsonl")
     assert not page.shows("Class by class")
 

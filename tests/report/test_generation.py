@@ -17,7 +17,7 @@ from tests.report.page import Page
 from tests.tiny import read_json
 from tests.tiny.rows import SENTENCES, pair_rows, single_rows, write_curated, write_run
 from tilth.errors import InputError, TilthError
-from tilth.report.generation import generation_page, read_curated, write_report
+from tilth.report.generation import _of_so_many, generation_page, read_curated, write_report
 from tilth.report.html import render_page
 from tilth.report.tries import quality_of_run
 
@@ -112,6 +112,15 @@ def test_similarity_that_the_run_measured_comes_first(run: Path) -> None:
     assert {row.value for row in found["similarity"]} == {"0.25"}
     assert "starter encoder" in found["measure"]
     assert found["quality"].labels[0].similarity == pytest.approx(0.25)
+
+
+def test_a_thinned_histogram_keeps_the_shares_of_its_bins() -> None:
+    counts = np.array([*[1] * 70, 600_000, 399_930])
+    found = _of_so_many(counts, 2_000)
+    assert found.sum() == 2_000
+    assert found[:70].sum() <= 1
+    assert abs(found[70] - 1_200) <= 1
+    assert _of_so_many(np.array([1, 0, 2]), 6).tolist() == [2, 0, 4]
 
 
 def test_time(run: Path) -> None:

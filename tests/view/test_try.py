@@ -1,6 +1,7 @@
 """The pages to try models, with tiny models, as a browser uses them."""
 
 import html
+import json
 import re
 import threading
 import time
@@ -221,6 +222,23 @@ def test_a_tagger_shows_its_entities(visitor: Visitor, root: Path) -> None:
     tags = tagger.tag_probabilities([["The", "dog", "sleeps", ".", "Rain", "!"]])[0].argmax(1)
     assert bool(np.any(tags)) == bool(page.all("mark"))
     assert page.shows("The")
+
+
+@pytest.mark.parametrize(
+    ("second", "texts", "said"),
+    [("a cat", 1, "leave the second text empty"), ("", 2, "write a second text")],
+)
+def test_a_classifier_labels_what_it_was_trained_on(
+    visitor: Visitor, root: Path, second: str, texts: int, said: str
+) -> None:
+    config = root / "student" / "model" / "config.json"
+    before = config.read_text()
+    config.write_text(json.dumps({**json.loads(before), "texts_per_input": texts}))
+    try:
+        page = tried(visitor, "label", classifier="student", text="a dog", second=second)
+    finally:
+        config.write_text(before)
+    assert page.shows(f"the classifier was not trained on such texts: {said}")
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,29 @@ def usual(
     return folder / "run", making(bank, teachers, folder)()
 
 
+def test_a_teacher_that_was_trained_on_the_validation_rows_is_told(
+    made: Made, teachers: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = classed(60)
+    source = write_rows(tmp_path / "rows.jsonl", list(rows))
+    write_training(tmp_path / "training", source, Path(teachers["class"]))
+    made(train=rows, model=str(tmp_path / "training"))
+    assert re.search(
+        r"validation set: (\d+) of \1 rows are in the train set of .*/training", caplog.text
+    )
+    caplog.clear()
+    made("other", train=rows)  # of this teacher nothing is known
+    assert "scores on them are too high" not in caplog.text
+
+
+def write_training(folder: Path, source: Path, model: Path) -> None:
+    """Write the run of a training on a file."""
+    run = Run.open(folder, command="train classifier", settings={}, fingerprints={}, parts=0)
+    with run:
+        run.resolve("sources", lambda: {"train": str(source)})
+    shutil.copytree(model, folder / "model")
+
+
 def rows_of(run: Path, config: str = "default") -> list[dict[str, Any]]:
     return list(load_folder(run, config=config))
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.tiny import read_json, write_rows
 from tests.tiny.classifiers import Fake
-from tilth.data.examples import read_examples
+from tilth.data.examples import Examples, read_examples
 from tilth.errors import InputError
 from tilth.evaluate.classify import classify_scores, compare_classify_scores
 from tilth.evaluate.tag import best_tags, compare_tag_scores, tag_scores
@@ -336,6 +336,10 @@ def test_what_does_not_go_together(
     assert said in str(caught.value)
 
 
+def warned(model: str, rows: Examples) -> None:
+    warn_of_training_rows(model, "test.jsonl", rows.texts, rows.columns)
+
+
 def test_rows_that_a_model_was_trained_on_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -348,12 +352,12 @@ def test_rows_that_a_model_was_trained_on_are_counted(
     )
     with run:
         run.resolve("sources", lambda: {"train": str(train), "validation": str(tmp_path / "gone")})
-    warn_of_training_rows(str(tmp_path / "run"), "test.jsonl", read_examples(test))
+    warned(str(tmp_path / "run"), read_examples(test))
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("test.jsonl: 1 of 3 rows are in the train set of")
     caplog.clear()
-    warn_of_training_rows(str(tmp_path / "run"), "test.jsonl", read_examples(test[1:]))
-    warn_of_training_rows("starter-encoder", "test.jsonl", read_examples(test))
+    warned(str(tmp_path / "run"), read_examples(test[1:]))
+    warned("starter-encoder", read_examples(test))
     assert not caplog.records
 
     for name, one in (("train", "5"), ("dev", "6"), ("test", "7")):
@@ -363,7 +367,7 @@ def test_rows_that_a_model_was_trained_on_are_counted(
     ) as run:
         run.resolve("sources", lambda: {"train": str(tmp_path / "set")})
     known = read_examples([{"said": f"Row {n}.", "label": "a"} for n in "567"], text="said")
-    warn_of_training_rows(str(tmp_path / "other"), "test.jsonl", known)
+    warned(str(tmp_path / "other"), known)
     lines = [record.getMessage() for record in caplog.records]
     assert [line.partition(" set of")[0] for line in lines] == [
         "test.jsonl: 1 of 3 rows are in the train", "test.jsonl: 1 of 3 rows are in the validation",
@@ -374,5 +378,5 @@ def test_rows_that_a_model_was_trained_on_are_counted(
         tmp_path / "named", command="train classifier", settings={}, fingerprints={}, parts=1
     ) as run:
         run.resolve("sources", lambda: {"train": str(write_rows(tmp_path / "named.jsonl", named))})
-    warn_of_training_rows(str(tmp_path / "named"), "test.jsonl", read_examples(named, text="said"))
+    warned(str(tmp_path / "named"), read_examples(named, text="said"))
     assert "3 of 3 rows are in the train set" in caplog.text

@@ -105,6 +105,28 @@ def test_int8_is_smaller_and_nearly_the_same(model: str, exported: Path, tmp_pat
     assert found["same"] == pytest.approx(np.mean(labels[0] == labels[1]))
 
 
+def test_other_answers_differ_by_a_probability_of_one_label(
+    model: str, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def turned(name: str, *given: Any, **options: Any) -> Dataset:
+        made = predict(name, *given, **options)
+        best = "dry" if name == model else "wet"  # both are as sure, of other labels
+        rows = [
+            {**row, "label": best, "probabilities": {
+                label: 0.9 if label == best else 0.05 for label in row["probabilities"]}}
+            for row in made.to_list()
+        ]  # fmt: skip
+        return Dataset.from_list(rows, features=made.features)
+
+    def copied(_: Any, folder: Path, **__: Any) -> None:
+        copytree(exported / "model", folder, ignore=ignore_patterns("README.md"))
+
+    monkeypatch.setattr(exporting, "predict", turned)
+    monkeypatch.setattr(exporting, "save_onnx", copied)
+    found = export(model, tmp_path / "run", texts=ROWS, precision="float32", tolerance=1)
+    assert (found["same"], round(found["difference"], 5)) == (0.0, 0.85)
+
+
 def test_more_other_answers_than_the_tolerance_end_it_and_keep_the_model(
     model: str, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def write_classifier_report(folder: Path) -> Path:
         all_curves=drawing,
         curves=curves,
         validation=validation_words(results),
+        validated=results["best"]["score"] is not None,
     )
 
 

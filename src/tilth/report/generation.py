@@ -199,7 +199,7 @@ def _similarity(tries: TryTable, encoder: str | None) -> tuple[str, dict[str, ND
     if encoder is None and (histograms := tries.similarities()):
         cosines = np.linspace(-1, 1, BINS + 1)
         return _MEASURED, {
-            label: np.repeat(cosines, -(-counts * PAIRS_PER_LABEL // counts.sum()))
+            label: np.repeat(cosines, _of_so_many(counts, PAIRS_PER_LABEL))
             for label, counts in histograms.items()
         }
     most = min(PAIRS_PER_LABEL, max(PAIRS_IN_ALL // len(tries.labels), 50))
@@ -216,6 +216,13 @@ def _similarity(tries: TryTable, encoder: str | None) -> tuple[str, dict[str, ND
         values = encoder_similarity(load_encoder(encoder), *texts)
     names = np.array([one.label for one in sample])
     return measure, {label: values[names == label] for label in dict.fromkeys(names.tolist())}
+
+
+def _of_so_many(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return counts that add up to `most` and follow the same distribution, (bins,)."""
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    drawn: NDArray[np.int64] = np.diff(np.rint(ends * (most / ends[-1])).astype(np.int64))
+    return drawn
 
 
 def _next_steps(

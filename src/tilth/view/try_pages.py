@@ -221,6 +221,9 @@ def _label(site: Site, form: Fields) -> tuple[Work, bool]:
         model = bench.load(
             "classifier", folder, lambda: load_classifier(folder, device=bench.models.device), say
         )
+        if model.kind != "tags" and model.texts_per_input not in (None, len(texts)):
+            remedy = "leave the second text empty" if len(texts) == 2 else "write a second text"
+            raise InputError(f"the classifier was not trained on such texts: {remedy}")
         say("Labelling.")
         return tagged(model, " ".join(texts)) if model.kind == "tags" else labelled(model, texts)
 

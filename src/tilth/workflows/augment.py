@@ -45,6 +45,7 @@ from tilth.selftrain.select import PseudoLabels, row_counts, select
 from tilth.selftrain.settings import Augmentation, TeacherSettings
 from tilth.storage import as_path
 from tilth.urls import url_of
+from tilth.workflows.evaluate_classifier import warn_of_training_rows
 from tilth.workflows.open_bank import open_named
 
 if TYPE_CHECKING:
@@ -162,6 +163,9 @@ def augment_to_run(
     base = str(teacher.model)
     if finished is not None:
         finished = replace(finished, labels=task.train.labels)
+        for kind, rows in (("validation", task.validation), ("test", task.test)):
+            if rows is not None:
+                warn_of_training_rows(finished.name, f"{kind} set", rows.texts, sources.text)
     elif overwrite or not (out / TEACHER / "run.json").exists():
         # A base that cannot be trained is refused before anything is searched.
         new_classifier(base, kind=task.train.kind, labels=task.train.labels, device="cpu")

@@ -96,7 +96,7 @@ def evaluate_to_run(
         check_kind(model, measured)
         examples, gold = read_gold(model, data, split=settings.split, **columns)
         golds.append(gold)
-        warn_of_training_rows(model.name, data, examples)
+        warn_of_training_rows(model.name, data, examples.texts, examples.columns)
     run = None
     if out is not None:
         recorded = {"model": name, "data": data, **asdict(settings)}
@@ -135,8 +135,15 @@ def evaluate_to_run(
     return Evaluated(scores, scoring.wrong(settings.wrong))
 
 
-def warn_of_training_rows(name: str, data: str, examples: Examples) -> None:
-    """Warn if rows stand in a set that the run of a training has learned or chosen from."""
+def warn_of_training_rows(
+    name: str, data: str, texts: Sequence[tuple[str, ...]], text: str | Sequence[str] | None
+) -> None:
+    """Warn if rows stand in a set that the run of a training has learned or chosen from.
+
+    Args:
+        data: names the rows, in the message.
+        text: the columns of their texts, which the sets of the run may have, too.
+    """
     folder = Path(name).expanduser()
     if not (folder / "run.json").is_file():
         return
@@ -150,15 +157,15 @@ def warn_of_training_rows(name: str, data: str, examples: Examples) -> None:
                 sets["validation"] = held, str(sources["train"])
     for kind, (rows, source) in sets.items():
         split, known = "validation" if kind == "validation" else "train", set[tuple[str, ...]]()
-        for columns in (examples.columns, None):
+        for columns in (text, None):
             with suppress(TilthError):  # it is gone, or has other columns
                 given = chosen_split(prefer_curated(rows), split)
                 known |= {*read_examples(rows, text=columns, need_label=False, split=given).texts}
                 break
-        if shared := sum(map(known.__contains__, examples.texts)):
+        if shared := sum(map(known.__contains__, texts)):
             log.warning(
                 "%s: %s of %s rows are in the %s set of %s (%s): scores on them are too high",
-                data, f"{shared:,}", f"{len(examples):,}", kind, name, source,
+                data, f"{shared:,}", f"{len(texts):,}", kind, name, source,
             )  # fmt: skip
 
 

@@ -8,8 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tilth.data import fingerprint
 from tilth.data.examples import Source, check_texts, input_columns, open_rows
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 _README = """# {title}
 
 ONNX, {precision} weights, made with tilth from `{model}`. On {rows:,} texts it gave {same:.1%} the
-same {answers} as the model itself in float32; no probability of an answer differed by more than
+same {answers} as the model itself in float32; no label's probability differed by more than
 {difference:.3f}. At most {longest} tokens are read. `tilth predict` and `tilth evaluate` take this
 folder; without tilth:
 
@@ -78,7 +80,7 @@ def export(
 
     Returns:
         `rows` with text, the share of them with the `same` answer (of a tagger, the same tags for
-        all tokens), the largest `difference` of an answer's probability, and the size in `bytes`.
+        all tokens), the largest `difference` of a label's probability, and the size in `bytes`.
 
     Raises:
         InputError: the model is none of these, the packages of the extra `export` are not
@@ -125,6 +127,7 @@ def export(
             labelled = [
                 predict(
                     name, data, device="cpu", quiet=True, precision="float32", text=text,
+                    probabilities=True,
                 )
                 for name in (model, str(run.path / MODEL))
             ]  # fmt: skip
@@ -154,15 +157,29 @@ def _default_texts(classifier: Classifier) -> list[dict[str, str]]:
 
 
 def _side_by_side(whole: Dataset, exported: Dataset) -> pa.Table:
-    """Return each row's answers by the model and the exported one, and their probabilities.
+    """Return each row's answers by the model and the exported one, and how far they are apart.
 
-    A row's answer is its label, its labels, or the tags of its tokens.
+    A row's answer is its label, its labels, or the tags of its tokens; `difference` is the largest
+    one of a label's probability.
     """
     answer = "tags" if "tags" in whole.column_names else "label"
     tables = [found.with_format("arrow")[:] for found in (whole, exported)]
-    names = ("model", "exported", "model_confidence", "exported_confidence")
-    columns = [table[key] for key in (answer, "confidence") for table in tables]
-    return pa.table(dict(zip(names, columns, strict=True)))
+    one, other = (table["probabilities"].combine_chunks() for table in tables)
+    rows = np.flatnonzero(one.is_valid().to_numpy(zero_copy_only=False))
+    if answer == "tags":
+        rows = pc.list_parent_indices(one).to_numpy()
+        one, other = one.flatten(), other.flatten()
+    apart = np.abs(np.subtract(_matrix(one), _matrix(other))).max(axis=1)
+    largest = np.zeros(len(whole))
+    np.maximum.at(largest, rows, apart)
+    return pa.table({
+        "model": tables[0][answer], "exported": tables[1][answer], "difference": largest
+    })  # fmt: skip
+
+
+def _matrix(probabilities: pa.StructArray) -> NDArray[np.float64]:
+    """Return probabilities by label name as numbers, without nulls, (rows, labels)."""
+    return np.stack([column.to_numpy() for column in probabilities.drop_null().flatten()], axis=1)
 
 
 def _results(run: Run) -> dict[str, Any]:
@@ -170,11 +187,10 @@ def _results(run: Run) -> dict[str, Any]:
     table = run.read_part(0).drop_null()  # without the rows that hold no text
     pairs = zip(table["model"].to_pylist(), table["exported"].to_pylist(), strict=True)
     same = [one == other for one, other in pairs]
-    differences = pc.abs(pc.subtract(table["model_confidence"], table["exported_confidence"]))
     return {
         "rows": len(same),
         "same": sum(same) / len(same),
-        "difference": pc.max(differences).as_py(),
+        "difference": pc.max(table["difference"]).as_py(),
         "bytes": (run.path / MODEL / ONNX).stat().st_size,
     }
 
