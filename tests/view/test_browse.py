@@ -15,6 +15,7 @@ from tests.report.page import EVIL
 from tests.tiny import write_rows
 from tests.view.pages import Visitor, pairs, write_run
 from tilth.data.writer import DatasetWriter
+from tilth.view.store import RowFilter
 
 
 @pytest.fixture
@@ -123,6 +124,32 @@ def test_one_column_holds_the_labels(tmp_path: Path, row: dict[str, Any], shown:
     visitor.page("/rows?run=rows.jsonl")
     (entry,) = visitor.site.runs.entries()
     assert visitor.site.store(entry).values_of("label") == [shown]
+    visitor.close()
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([{"text": "x", "labels": labels} for labels in (["a", "b"], [], ["b"], None)],
+         {"a": [0], "b": [0, 2]}),
+        ([{"tokens": ["Ada", "and", "Bo"], "tags": tags} for tags in
+          (["B-PER", "O", "B-PER"], ["O", "O", "O"], ["B-LOC", "O", "B-PER"])],
+         {"PER": [0, 2], "LOC": [2]}),
+    ],
+)  # fmt: skip
+def test_rows_of_several_labels_are_found_by_one(
+    tmp_path: Path, rows: list[dict[str, Any]], expected: dict[str, list[int]]
+) -> None:
+    visitor = Visitor(write_rows(tmp_path / "rows.jsonl", rows))
+    page = visitor.page("/rows?run=rows.jsonl")
+    assert page.shows("Among the labels")
+    links = {link["href"] for link in page.all("a") if "&kind=" in link["href"]}
+    assert {link.rpartition("=")[2]: visitor.rows(link) for link in links} == expected
+    (entry,) = visitor.site.runs.entries()
+    counts = visitor.site.store(entry).counts("kind", RowFilter(words="nowhere"))
+    assert counts == {}
+    counts = visitor.site.store(entry).counts("kind", RowFilter(kind="PER"))
+    assert counts == {kind: len(places) for kind, places in expected.items()}
     visitor.close()
 
 

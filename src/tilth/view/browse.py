@@ -22,7 +22,10 @@ from tilth.view.store import DROPPED, KEPT, RowFilter, RowStore
 PAGE_ROWS = 50
 _MOST_VALUES = 40  # of a list to choose from
 _MOST_RELATED, _MOST_SIMILAR = 60, 5
-_TITLES = {"label": "Label", "reason": "Reason of drops", "source": "Source", "config": "Part"}
+_TITLES = {
+    "label": "Label", "kind": "Among the labels", "reason": "Reason of drops", "source": "Source",
+    "config": "Part",
+}  # fmt: skip
 _REASONS = {"paraphrase": PARAPHRASE_REASONS}
 _LONGEST_SEARCH = 300  # characters
 # The scripts of a report file do not run here: it may have come from elsewhere.
@@ -200,7 +203,7 @@ def _facets(entry: RunEntry, store: RowStore, chosen: RowFilter) -> list[dict[st
     states = {name: n for name, n in store.states(chosen).items() if n}
     columns = {"state": ("Kept or dropped", states)} if store.values_of("reason") else {}
     for name, title in _TITLES.items():
-        if any(store.values_of(name)):
+        if any(store.values_of(name)) and not (name == "label" and store.values_of("kind")):
             columns[name] = title, store.counts(name, chosen)
     for name, (title, counts) in columns.items():
         held = getattr(chosen, name) or None

@@ -42,7 +42,8 @@ def canonical_tables(path: Path) -> Iterator[pa.Table]:
     """Yield a file's rows with the columns that the pages share.
 
     Columns: first (a pair's first text, or the text before it was rewritten; null), text, label,
-    reason, source, group, and those of `NUMBERS` that are there.
+    kinds (its classes where a row has a list of them, of tags the entity types; else null), reason,
+    source, group, and those of `NUMBERS` that are there.
 
     Raises:
         InputError, pyarrow.ArrowException, OSError: the file cannot be read.
@@ -62,11 +63,12 @@ def canonical_table(
         read: as `columns_read` returns them.
     """
     first, second = text_columns(table.schema, read)
-    labels = _label_texts(table, names).combine_chunks()
+    labels, kinds = _labels(table, names)
     columns: dict[str, Any] = {
         "first": _joined(table, first),
         "text": pc.fill_null(_joined(table, second), ""),
         "label": pc.replace_with_mask(labels, pc.equal(labels, ""), pa.scalar(None, pa.string())),
+        "kinds": kinds,
         "reason": _texts(table, DROP_REASON),
         "source": _texts(table, *_SOURCES),
         "group": _texts(table, *GROUPS),
@@ -259,38 +261,41 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
 
 
-def _label_texts(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
-    """Return labels as texts: classes joined, of tags the entities."""
+def _labels(table: pa.Table, names: Sequence[str]) -> tuple[pa.Array, pa.Array]:
+    """Return labels as texts (classes joined, of tags the entities), and the lists of kinds."""
     column = label_column(table.schema)
+    no_kinds = pa.nulls(len(table), pa.list_(pa.string()))
     if column is None:
-        return pa.chunked_array([pa.nulls(len(table), pa.string())])
-    values = table[column]
+        return pa.nulls(len(table), pa.string()), no_kinds
+    values = table[column].combine_chunks()
     kind = values.type
     if is_text(kind) or (pa.types.is_nested(kind) and not is_list(kind)):
-        return pc.utf8_trim_whitespace(_as_text(values))
+        return pc.utf8_trim_whitespace(_as_text(table[column]).combine_chunks()), no_kinds
     tokens = next((table[name].to_pylist() for name in TOKENS if name in table.column_names), None)
-    coded = pc.dictionary_encode(values) if not is_list(kind) else None
-    if coded is not None:  # few distinct labels
-        distinct = coded.combine_chunks()
-        texts = [_label_text(value, names, None) for value in distinct.dictionary.to_pylist()]
-        return pa.chunked_array([pa.array(texts, pa.string()).take(distinct.indices)])
-    rows = [
-        _label_text(value, names, tokens[place] if tokens else None)
-        for place, value in enumerate(values.to_pylist())
-    ]
-    return pa.chunked_array([pa.array(rows, pa.string())])
-
-
-def _label_text(value: Any, names: Sequence[str], tokens: Sequence[str] | None) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, list):
-        return _named(value, names)
-    classes = [_named(one, names) for one in value if one is not None]
-    if tokens is None:
-        return ", ".join(classes) or "none"
-    found = [f"{kind}: {' '.join(tokens[start:end])}" for kind, start, end in spans(classes)]
-    return "; ".join(found) or "no entity"
+    if not is_list(kind):
+        distinct = pc.dictionary_encode(values)  # few distinct labels
+        said = [
+            None if one is None else _named(one, names) for one in distinct.dictionary.to_pylist()
+        ]
+        return pa.array(said, pa.string()).take(distinct.indices), no_kinds
+    rows: list[tuple[str | None, list[str] | None]] = []
+    for place, value in enumerate(values.to_pylist()):
+        classes = [_named(one, names) for one in value or () if one is not None]
+        if value is None:
+            rows.append((None, None))
+        elif tokens:
+            found = spans(classes)
+            entities = [f"{kind}: {' '.join(tokens[place][a:b])}" for kind, a, b in found]
+            rows.append(
+                (
+                    "; ".join(entities) or "no entity",
+                    list(dict.fromkeys(kind for kind, *_ in found)),
+                )
+            )
+        else:
+            rows.append((", ".join(classes) or "none", list(dict.fromkeys(classes))))
+    texts, kinds = zip(*rows, strict=True) if rows else ((), ())
+    return pa.array(texts, pa.string()), pa.array(kinds, pa.list_(pa.string()))
 
 
 def _named(value: Any, names: Sequence[str]) -> str:

@@ -54,6 +54,7 @@ class RowFilter:
     Attributes:
         words: all must occur in the texts; one that ends with an asterisk is a beginning.
         state: `KEPT`, `DROPPED` or empty.
+        kind: one of a row's several classes, or of the types of its entities.
         group: the input that rows were made from.
         ranges: number -> least and most value.
         sort: a number's name, or empty: the order of the run.
@@ -62,6 +63,7 @@ class RowFilter:
     words: str = ""
     state: str = ""
     label: str | None = None
+    kind: str | None = None
     reason: str | None = None
     source: str | None = None
     config: str | None = None
@@ -72,7 +74,7 @@ class RowFilter:
 
     def parts(self) -> dict[str, Any]:
         """Return what rows are filtered by: name -> value."""
-        named = {name: getattr(self, name) for name in (*_CODED, "group")}
+        named = {name: getattr(self, name) for name in (*_CODED, "kind", "group")}
         found: dict[str, Any] = {"words": " ".join(self.words.split()), "state": self.state}
         found = {name: value for name, value in found.items() if value}
         found |= {name: value for name, value in named.items() if value is not None}
@@ -105,6 +107,8 @@ class RowStore:
         self._adding = threading.Lock()
         self.codes = {name: CodedColumn() for name in _CODED}
         self.codes["label"].none = NO_LABEL
+        self.kinds = CodedColumn()  # a code for each kind of each row
+        self._kind_rows = np.empty(0, np.int32)
         self.numbers: dict[str, NDArray[np.float32]] = {}
         self._groups = np.empty(0, np.uint64)
         self._files: list[tuple[int, Path]] = []  # first row, file
@@ -190,6 +194,11 @@ class RowStore:
                 if name == "source" and len(codes.values) > _MOST_SOURCES:
                     column = pa.chunked_array([pa.nulls(count, pa.string())])
                 codes.rows = np.append(codes.rows, codes.add(column))
+            kinds = table["kinds"].combine_chunks()
+            own = self.kinds.add(pa.chunked_array([kinds.flatten()]))
+            self.kinds.rows = np.append(self.kinds.rows, own)
+            rows = pc.list_parent_indices(kinds).to_numpy() + first
+            self._kind_rows = np.append(self._kind_rows, rows.astype(np.int32))
             self._groups = np.append(self._groups, groups)
             for name in NUMBERS:
                 if name in table.column_names or name in self.numbers:
@@ -289,6 +298,11 @@ class RowStore:
             return dropped if value == DROPPED else ~dropped
         if name in self.codes:
             return self.codes[name].is_value(value)
+        if name == "kind":
+            mask = np.zeros(rows, np.bool_)
+            some = self._kind_rows[self.kinds.is_value(value)]
+            mask[some[some < rows]] = True
+            return mask
         if name == "group":
             return np.asarray(self._groups == text_hashes(pa.array([value]))[0])
         values = self.numbers.get(name, np.full(rows, np.nan, np.float32))
@@ -371,11 +385,19 @@ class RowStore:
     def values_of(self, name: str) -> list[str]:
         """Return the values of a column of codes, in the order in which they occur."""
         with self._lock:
-            return list(self.codes[name].values)
+            return list((self.kinds if name == "kind" else self.codes[name]).values)
 
     def counts(self, name: str, chosen: RowFilter) -> dict[str, int]:
         """Return value -> rows that pass all of a filter but its own part."""
-        return dict(self._counted(name, chosen, self.codes[name].counts))
+
+        def count(rows: Rows | slice) -> dict[str, int]:
+            if name != "kind":
+                return self.codes[name].counts(rows)
+            mask = np.zeros(self.rows, np.bool_)
+            mask[rows] = True
+            return self.kinds.counts(np.flatnonzero(mask[self._kind_rows]).astype(np.int32))
+
+        return dict(self._counted(name, chosen, count))
 
     def states(self, chosen: RowFilter) -> dict[str, int]:
         """Return the numbers of kept and of dropped rows of a filter."""
