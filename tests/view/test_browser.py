@@ -235,7 +235,7 @@ def test_annotate_by_keys(tab: Any, task: str, keys: tuple[str, ...]) -> None:
         tab.keyboard.press("Enter")
     chooser.value.set_files(download.value.path())
     follow(tab, "Take in")
-    tab.get_by_text("3 answers are taken in").wait_for()
+    tab.get_by_text("taken in: 3 answers").wait_for()
     follow(tab, "Data set with people's labels")
     tab.get_by_text(f"{task.replace(' ', '-')}-{tab.width}-corrected").wait_for()
     said = tab.locator("main").inner_text()

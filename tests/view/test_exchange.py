@@ -256,7 +256,7 @@ def test_files_go_out_and_come_back(visitor: Visitor, tmp_path: Path, form: str)
     for _ in range(3):
         visitor.post("/undo", run="pairs", sample="1", person="Ann")
     done = visitor.client.post(address, content=answer.content, headers=headers)
-    assert done.text == "3 answers are taken in.\n"
+    assert done.text == "taken in: 3 answers.\n"
     assert [(one.place, one.value) for one in notes(tmp_path).answers(1)] == before
     refused = visitor.client.post(address, content=answer.content, headers={"Origin": BASE})
     assert refused.status_code == 403
@@ -274,7 +274,7 @@ def test_a_flag_from_argilla_takes_no_answer_away(visitor: Visitor, tmp_path: Pa
     headers = {"Origin": BASE, "X-CSRF": visitor.keys.csrf}
     address = "/import?run=pairs&sample=1"
     done = visitor.client.post(address, content=json.dumps(records), headers=headers)
-    assert done.text == "1 answers are taken in.\n"
+    assert done.text == "taken in: 1 answer.\n"
     (answer,) = notes(tmp_path).answers(1)
     assert (answer.value, answer.flagged) == ("1", True)
 

@@ -27,7 +27,7 @@ from tilth.view.browse import fields_of, filter_of
 from tilth.view.draw import draw_sample, draws_of, usual_labels, usual_task
 from tilth.view.results import sample_result
 from tilth.view.runs import RunEntry
-from tilth.view.site import Asked, HttpReply, NotFoundError, Site, go
+from tilth.view.site import Asked, HttpReply, NotFoundError, Site, go, number_of
 
 _MOST_ROWS = 20_000
 _MOST_DISPUTED = 50  # rows that a page shows
@@ -197,8 +197,8 @@ def sample_of(site: Site, asked: Asked) -> tuple[RunEntry, Annotations, Sample]:
     """Return the run, its annotations and the sample that a request names."""
     entry = site.entry(asked)
     notes = annotations_of(site, entry)
-    given = asked if asked.query.get("sample") else Asked(query=asked.form)
-    return entry, notes, notes.sample(given.number("sample"))
+    fields = asked.query if asked.query.get("sample") else asked.form
+    return entry, notes, notes.sample(number_of(fields, "sample"))
 
 
 def _start(entry: RunEntry) -> str:
@@ -216,7 +216,7 @@ def _name(fields: Any, field: str, what: str) -> str:
 
 
 def _whole(fields: Any, field: str, least: int, most: int) -> int:
-    number = Asked(query=fields).number(field)
+    number = number_of(fields, field)
     if number is None or not least <= number <= most:
         raise InputError(f"{field} is {number}: give a whole number from {least} to {most:,}")
     return number

@@ -33,6 +33,16 @@ class NotFoundError(InputError):
     """Raised for an address that leads to nothing."""
 
 
+def number_of(fields: Mapping[str, str], name: str) -> int | None:
+    """Return a whole number of an address or a form, None without."""
+    text = fields.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 12):
+        raise InputError(f"{name} is {text[:40]!r}: give a whole number")
+    return int(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A request: fields of the address, fields of a form, or the bytes of an uploaded file."""
@@ -43,12 +53,7 @@ class Asked:
 
     def number(self, name: str) -> int | None:
         """Return a whole number of the address, None without."""
-        text = self.query.get(name, "")
-        if not text:
-            return None
-        if not (text.isascii() and text.isdigit() and len(text) < 12):
-            raise InputError(f"{name} is {text[:40]!r}: give a whole number")
-        return int(text)
+        return number_of(self.query, name)
 
 
 @dataclass(frozen=True, slots=True)

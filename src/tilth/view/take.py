@@ -14,6 +14,7 @@ from tilth.data.card import Card
 from tilth.data.writer import DatasetWriter
 from tilth.errors import InputError
 from tilth.metrics.scores import times_100
+from tilth.report.html import count_of
 from tilth.view.annotate import sample_of
 from tilth.view.annotations import (
     CLASSES,
@@ -92,8 +93,10 @@ def bring(site: Site, asked: Asked) -> HttpReply:
             given.append(Annotation(place, person, value, note, flagged, time.time(), seconds))
     notes.answer(sample.id, *given)
     left = len(records) - len(found)
-    other = f"; {left} records are no rows of this sample" if left else ""
-    return HttpReply(f"{len(given)} answers are taken in{other}.\n", "text/plain; charset=utf-8")
+    said = f"taken in: {count_of(len(given), 'answer')}"
+    if left:
+        said += f"; left out, no rows of this sample: {count_of(left, 'record')}"
+    return HttpReply(f"{said}.\n", "text/plain; charset=utf-8")
 
 
 def write_set(
