@@ -161,7 +161,7 @@ def has_dropout(encoder: SentenceTransformer) -> bool:
     config = getattr(encoder[0], "auto_model", None)
     settings = {} if config is None else config.config.to_dict()
     return any(
-        "dropout" in name and "classifier" not in name and isinstance(value, float) and value > 0
+        "drop" in name and "classif" not in name and isinstance(value, float) and value > 0
         for name, value in settings.items()
     )
 

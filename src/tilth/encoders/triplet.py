@@ -78,8 +78,10 @@ def train_triplet(
         {"sources": sources},
     )  # fmt: skip
     if not isinstance(pairs, TrainingPairs):
-        how = {"pivot": pivot, "min_score": settings.min_score, "names": settings.names}
-        pairs = read_parallel(pairs, seed=settings.seed, **how)  # type: ignore[arg-type]
+        pairs = read_parallel(
+            pairs, pivot=pivot, min_score=settings.min_score, seed=settings.seed,
+            names=settings.names,
+        )  # fmt: skip
     encoder = job.load_base(device)
     encoder.append(_projection(encoder, settings).to(encoder.device))
     return job.train(encoder, pairs, out, overwrite=overwrite, quiet=quiet)
