@@ -116,6 +116,7 @@ def test_rows_without_a_label_are_a_bar_of_their_own(tmp_path: Path) -> None:
         ({"text": "x", "label": "pos", "tags": ["news"]}, "pos"),
         ({"tokens": ["Ada"], "label": "pos", "tags": ["B-PER"]}, "PER: Ada"),
         ({"text": "x", "labels": ["a", None, "b"]}, "a, b"),
+        ({"tokens": ["Ada", "and", "Bo"], "tags": [None, "O", "B-PER"]}, "PER: Bo"),
         ({"text": "x", "label": {"kind": "odd"}}, "{'kind': 'odd'}"),
     ],
 )

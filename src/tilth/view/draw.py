@@ -127,8 +127,9 @@ def _made_of(store: RowStore, rows: NDArray[np.int32], task: str) -> list[list[A
 def _made(detail: Mapping[str, Any], column: str, names: Sequence[str], task: str) -> list[Any]:
     """Return a row's classes, or its spans."""
     value = _list_of(detail, [column])
-    labels = [names[one] if isinstance(one, int) and 0 <= one < len(names) else str(one)
-              for one in value if one is not None]  # fmt: skip
+    labels = ["O" if one is None else names[one]
+              if isinstance(one, int) and 0 <= one < len(names) else str(one)
+              for one in value if one is not None or task == SPANS]  # fmt: skip
     if task == CLASSES:
         return labels
     # Spans count the words of the text, of which a token may hold several, or none.

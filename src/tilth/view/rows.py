@@ -88,10 +88,10 @@ def label_names(path: Path) -> list[str]:
         sets = sorted((path.parent.parent / "dataset").glob("*/*.parquet"))
         path = sets[0] if sets else path
     try:
-        found = schema_class_names(pq.read_schema(path))
+        schema = pq.read_schema(path)
+        return schema_class_names(schema).get(label_column(schema) or "", [])
     except (OSError, pa.ArrowException):
         return []
-    return found.get(label_column(pq.read_schema(path)) or "", [])
 
 
 def label_column(schema: pa.Schema) -> str | None:
@@ -280,10 +280,11 @@ def _labels(table: pa.Table, names: Sequence[str]) -> tuple[pa.Array, pa.Array]:
         return pa.array(said, pa.string()).take(distinct.indices), no_kinds
     rows: list[tuple[str | None, list[str] | None]] = []
     for place, value in enumerate(values.to_pylist()):
-        classes = [_named(one, names) for one in value or () if one is not None]
         if value is None:
             rows.append((None, None))
-        elif tokens:
+            continue
+        if tokens:
+            classes = ["O" if one is None else _named(one, names) for one in value]
             found = spans(classes)
             entities = [f"{kind}: {' '.join(tokens[place][a:b])}" for kind, a, b in found]
             rows.append(
@@ -293,6 +294,7 @@ def _labels(table: pa.Table, names: Sequence[str]) -> tuple[pa.Array, pa.Array]:
                 )
             )
         else:
+            classes = [_named(one, names) for one in value if one is not None]
             rows.append((", ".join(classes) or "none", list(dict.fromkeys(classes))))
     texts, kinds = zip(*rows, strict=True) if rows else ((), ())
     return pa.array(texts, pa.string()), pa.array(kinds, pa.list_(pa.string()))
