@@ -181,8 +181,10 @@ def test_sets_from_which_nothing_can_be_learned() -> None:
     given = graded_pairs(60)
     with pytest.raises(InputError, match=r"every label of the train part is 0.5.*undefined"):
         read_pairs(rows(**{**given, "label": [0.5] * 60}))
-    with pytest.raises(InputError, match="is no number"):
-        read_pairs(rows(**{**given, "label": ["alike"] * 60}))
+    for wrong, said in (("alike", "is no number"), ("0,7", "is no number.*after a point")):
+        labels = ["0.5", wrong, *["1"] * 58]
+        with pytest.raises(InputError, match=rf"train row 1 .*: label '{wrong}' {said}"):
+            read_pairs(rows(**{**given, "label": labels}))
     with pytest.raises(InputError, match="no column 'label'"):
         read_pairs(rows(text_a=given["text_a"], text_b=given["text_b"]))
     with pytest.raises(InputError, match="single texts"):

@@ -241,7 +241,7 @@ def test_graded_pairs_count_from_a_score_on(tmp_path: Path) -> None:
     assert len(both) == len(kept) + 10
 
 
-def test_columns_are_named() -> None:
+def test_columns_are_named(caplog: pytest.LogCaptureFixture) -> None:
     one, two = sides()
     scores = [n % 6 for n in range(40)]
     given = rows(id=["x"] * 40, a=one, b=two, text_a=["y"] * 40, how=scores, score=[0, 1] * 20)
@@ -253,6 +253,9 @@ def test_columns_are_named() -> None:
         read_parallel(given, pivot="a", names=(("a", "b"), None))
     with pytest.raises(InputError, match="no column 'c'"):
         read_parallel(given, names=(("a", "c"), None))
+    caplog.clear()
+    read_parallel(rows(a=one, b=two, how=scores), names=(("a", "b"), None))
+    assert "not read: how; each pair counts as of the same meaning" in caplog.text
 
 
 @pytest.mark.parametrize(

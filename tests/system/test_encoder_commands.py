@@ -126,6 +126,15 @@ def test_named_columns_of_pairs_are_known_to_the_run(base: str, sets: Path, tmp_
     tilth("train", "encoder", pairs, "-o", out, "-b", base, *columns, *SETTINGS)
     told = tilth("evaluate", "sts", out, "-d", sets, "--json", "--bootstrap", 0)
     assert json.loads(told.stdout)["sts12"]["overlap"]["pairs"] > 10
+    held = {named: shared[key] for key, named in names.items()}
+    other = write_rows(tmp_path / "held.jsonl", held)
+    told = tilth("evaluate", "sts", out, "-d", other, "--json", "--bootstrap", 0)
+    assert json.loads(told.stdout)["held"]["overlap"]["pairs"] == 15
+    again = tilth(
+        "train", "encoder", pairs, "-o", tmp_path / "more", "-b", base, *columns, *SETTINGS,
+        "--sts", other,
+    )  # fmt: skip
+    assert "after training" in again.stdout
     columns = "--text", "one,two", "--label", "more"
     said = tilth("train", "encoder", pairs, "-o", out, "-b", base, *columns, code=2)
     assert "no column 'more'" in said.stderr

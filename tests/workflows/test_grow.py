@@ -1411,7 +1411,10 @@ def test_a_budget_that_is_spent_before_the_search_leaves_a_model_and_says_so(
     monkeypatch.setattr("tilth.workflows.grow.plan.measure_speed", lambda *_: (1e9, 1e9))
     monkeypatch.setattr(Speeds, "seconds", lambda *_: 0.001)
     found = run_grow(place, base, budget="0.01s")
-    assert (found["ended"], found["arms"]) == ("the budget is used up", [])
+    assert (found["ended"], found["arms"]) == (
+        "the rest of the budget is too short for the next step",
+        [],
+    )
     notes = " ".join(found["notes"])
     assert "no labelled rows" not in notes
     assert "Not tried in the search, as the budget is too short: majority" in notes

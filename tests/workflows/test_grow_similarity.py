@@ -67,6 +67,10 @@ def test_grades_are_read_from_0_to_1_and_from_0_to_5(tmp_path: Path) -> None:
     same = read_similarity(GrowSources(str(write_rows(tmp_path / "b.jsonl", fives))))
     assert grades_of(ones.rows) == pytest.approx(rows["label"])
     assert grades_of(same.rows) == pytest.approx(rows["label"])
+    named = {"x": ["a"] * 30, "one": rows["text_a"], "two": rows["text_b"], "how": rows["label"]}
+    place = str(write_rows(tmp_path / "n.jsonl", named))
+    other = read_similarity(GrowSources(place, text=("one", "two"), label="how"))
+    assert grades_of(other.rows) == pytest.approx(rows["label"])
     twice = {name: [*values, *values[:9]] for name, values in rows.items()}
     once = read_similarity(GrowSources(str(write_rows(tmp_path / "c.jsonl", twice))))
     assert once.rows.texts == ones.rows.texts
@@ -216,7 +220,7 @@ def test_arms_follow_from_what_there_is(tmp_path: Path) -> None:
     as_they_are = [AS_IT_IS.format(name) for name in ("starter-encoder", "starter-static")]
     assert names(False) == [*as_they_are, PAIRS]
     some = names(True, paraphrase=False)
-    assert some[2:6] == [DENOISED, SIMCSE, NEAR, PAIRS]
+    assert some[2:6] == [PAIRS, DENOISED, SIMCSE, NEAR]
     assert f"{DENOISED} + {PAIRS}" in some
     assert len(some) == 6 + 6
     assert {REWRITTEN, GENERATED_PAIRS} < set(names(True, model="m"))
@@ -373,7 +377,10 @@ def test_a_budget_that_is_spent_before_the_search_leaves_the_base(
 ) -> None:
     monkeypatch.setattr("tilth.workflows.grow.grow_encoder._measure", lambda *_: (1e9, 1e9))
     found = run_grow(place, base, budget="0.01s")
-    assert (found["ended"], found["arm"]) == ("the budget is used up", AS_IT_IS.format(base))
+    assert (found["ended"], found["arm"]) == (
+        "the rest of the budget is too short for the next step",
+        AS_IT_IS.format(base),
+    )
     assert found["arms"] == []
     assert found == read_json(place / "out" / "results.json")
 
@@ -535,7 +542,7 @@ BAD: list[tuple[Change, str]] = [
     (lambda at: {"train": None, "raw": (), "validation": str(at / "train.jsonl")},
      "there is nothing to train on"),
     (lambda at: {"labels": str(at / "labels.yaml")}, "--labels belongs to the task class"),
-    (lambda _: {"text": "a"}, "--text belongs to the task class"),
+    (lambda _: {"text": "a"}, "no column 'a'"),
     (lambda _: {"count": 7}, "--count belongs to the task class"),
     (lambda _: {"model": "starter", "raw": ()}, "--model writes about raw sentences"),
     (lambda at: {"train": rows_of(at, {"text": ["a"] * 12, "label": [0.1] * 12})},

@@ -194,11 +194,13 @@ def _checked(
         raise InputError("the set holds single texts: an encoder learns from text_a, text_b, label")
     numbers = labelled.numbers
     if numbers is None:
-        said = labelled.first_label
+        labels = labelled.table[LABEL].to_pylist()
+        row = next(n for n, one in enumerate(labels) if as_number(str(one)) is None)
+        said = labels[row]
         comma = isinstance(said, str) and as_number(said.replace(",", ".", 1)) is not None
         raise InputError(
-            f"label {said!r} is no number: an encoder learns from labels 0 to 1, or 0 to 5"
-            f"{', decimals after a point' if comma else ''}"
+            f"{split} row {row} (rows count from 0): label {said!r} is no number: an encoder learns "
+            f"from labels 0 to 1, or 0 to 5{', decimals after a point' if comma else ''}"
         )
     if highest is None:
         highest = STS if np.mean(numbers > 1) > _FEW_ABOVE else 1.0

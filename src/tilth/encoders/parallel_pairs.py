@@ -122,10 +122,14 @@ def open_sources(
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if text is not None:
-            rows = rows.select_columns([
-                name for name in (*TEXT_COLUMNS, *PAIR_COLUMNS, *_NEGATIVES, *_GRADES)
-                if name in rows.column_names
-            ])  # fmt: skip
+            usual = (*TEXT_COLUMNS, *PAIR_COLUMNS, *_NEGATIVES, *_GRADES)
+            others = [name for name in rows.column_names if name not in usual]
+            rows = rows.select_columns([name for name in usual if name in rows.column_names])
+            if others and PAIR_COLUMNS[0] in rows.column_names:
+                log.warning(
+                    "%s: not read: %s; each pair counts as of the same meaning (hard negatives are "
+                    "read from a column %s)", where, ", ".join(others), _NEGATIVES[0],
+                )  # fmt: skip
         yield where, rows.with_format("arrow")[:].flatten()
 
 

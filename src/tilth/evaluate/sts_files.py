@@ -99,9 +99,12 @@ class SetFile:
 
 
 def _rows(path: Path, columns: PairNames = (None, None)) -> Iterator[RawPair]:
-    rows = rows_of_file(path) if ending_of(path) else _rows_of_json(path)
-    for number, row in rows:
+    for number, row in _numbered(path):
         yield _pair(f"{path}:{number}", row, columns)
+
+
+def _numbered(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    return rows_of_file(path) if ending_of(path) else _rows_of_json(path)
 
 
 def _rows_given(data: Source) -> Iterator[RawPair]:
@@ -264,6 +267,19 @@ def find_sets(data: Source, columns: PairNames = (None, None)) -> dict[str, list
     if not isinstance(found, HubDataset):
         raise InputError(f"{data}: no such file or folder: check the path")
     return {found.name.split("/")[1]: [_hub_file(found, "test")]}
+
+
+def known_columns(data: Source, text: str | Sequence[str] | None, label: str | None) -> PairNames:
+    """Return the columns that a training was told to read, as far as a file of pairs has them."""
+    path = as_path(data) if isinstance(data, str | Path) else None
+    if (text, label) == (None, None) or path is None or not path.is_file() or _special_file(path):
+        return None, None
+    try:
+        _, row = next(_numbered(path), (0, dict[str, Any]()))
+    except (InputError, OSError):  # it is told where the file is read
+        return None, None
+    first, second, *_ = (*(() if text is None or isinstance(text, str) else text), "", "")
+    return (first, second) if {first, second} <= set(row) else None, label if label in row else None
 
 
 def _hub_file(hub: HubDataset, split: str) -> SetFile:

@@ -24,6 +24,7 @@ from tilth.evaluate.sts import (
     most_wrong_pairs,
     summarise_sts,
 )
+from tilth.evaluate.sts_files import known_columns
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.models.names import trained_columns
 from tilth.models.static import StaticEncoder, read_static
@@ -169,13 +170,17 @@ def evaluate_sts_to_run(
     check_options(protocol, settings.drop_overlap, source, **resampling)
     if out is not None:
         refuse_inside(out, training, named=(name, data))
-    found = read_sets(data, settings.sets, settings.columns)
+    known = trained_columns(name)
+    columns = settings.columns
+    if columns == (None, None):
+        columns = known_columns(data, known.get("text"), known.get("label"))
+    found = read_sets(data, settings.sets, columns)
     check_sets(found, protocol)
     encoder = open_encoder(name, found, pooling=settings.pooling, device=device)
     rows = None
     if source is not None:
-        known = {} if training is not None else trained_columns(name)
-        rows = read_pairs(source, names=(known.get("text"), known.get("label"))).all_rows()
+        names = (known.get("text"), known.get("label")) if training is None else (None, None)
+        rows = read_pairs(source, names=names).all_rows()
     run = None
     if out is not None:
         recorded = asdict(settings) | {"sets": [sts.name for sts in found]}

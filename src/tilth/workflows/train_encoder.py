@@ -13,6 +13,7 @@ from tilth.encoders.train import SCORES
 from tilth.errors import InputError
 from tilth.evaluate.overlap import apart
 from tilth.evaluate.sts import check_sets, most_wrong_pairs, summarise_sts
+from tilth.evaluate.sts_files import known_columns
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.models.encoder import load_encoder
 from tilth.models.names import ENCODER
@@ -85,7 +86,7 @@ def train_and_measure(
     if options.drop_overlap and sts is None:
         raise InputError("drop-overlap needs the sets: say with --sts where they lie")
     refuse_inside(out, source, named=(base, sts))
-    found = read_sets(sts) if sts is not None else []
+    found = [] if sts is None else read_sets(sts, columns=known_columns(sts, *training.names))
     check_sets(found, "all")
     parts = read_pairs(source, seed=training.seed, names=training.names)
     notes = []

@@ -37,7 +37,7 @@ COMMAND, KEPT = "grow", "kept.json"
 OUTPUTS = (MODEL, DATASET, KEPT, RESULTS, BANK, TO_LABEL, *PARAPHRASES.values(), TEXTS)
 _WHY = {
     FINISHED: "every round is done",
-    OVER: "the budget is used up",
+    OVER: "the rest of the budget is too short for the next step",
     SURE: "no other way is likely to gain more than the margin",
 }
 

@@ -176,9 +176,9 @@ def raw_warnings(near: Mapping[str, Any] | None) -> list[str]:
         )
     if near is not None and near["far"]:
         found.append(
-            "The raw text is far from the task, of another language or domain: the labelled texts "
-            f"have a median similarity of {near['raw']:.2f} to their nearest raw sentence, and of "
-            f"{near['own']:.2f} to one another. Give raw text like them."
+            "The raw text may be of another language or domain: the labelled texts have a median "
+            f"similarity of {near['raw']:.2f} to their nearest raw sentence, and of "
+            f"{near['own']:.2f} to one another. If most of it is not like them, give other text."
         )
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from tilth.errors import InputError
 from tilth.generation.settings import CANDIDATES, GenerateSettings
 from tilth.generation.task import load_task, refuse_untrained
-from tilth.limits import SEED, TEXTS, Choice, Number, check_fields, whole
+from tilth.limits import SEED, TEXTS, Choice, LabelColumn, Number, check_fields, whole
 from tilth.models.names import CLASSIFIER, ENCODER, check_name, known_instructions
 from tilth.runs import refuse_inside
 
@@ -48,8 +49,11 @@ class GrowSources:
         _Rows, "Labelled rows that choose; default: cross-validation of --train."
     ] = None
     test: Annotated[_Rows, "Labelled rows that measure what is kept, once, at the end."] = None
-    text: Annotated[str | None, "Column of texts (classification); default: a usual name."] = None
-    label: Annotated[str | None, "Column of labels (classification); default: a usual name."] = None
+    text: Annotated[
+        str | Sequence[str] | None,
+        "Column of texts, or (similarity) the two of pairs with a comma; default: usual names.",
+    ] = None
+    label: LabelColumn = None
 
     def named(self) -> dict[str, Any]:
         """Return each field, a line for rows in memory."""
@@ -176,12 +180,11 @@ def _check_similarity(sources: GrowSources, settings: Growth) -> None:
         )
     if sources.train is None and not sources.raw:
         raise InputError("there is nothing to train on: give --raw, or graded pairs with --train")
-    for name in ("labels", "text", "label"):
-        if getattr(sources, name) is not None:
-            raise InputError(
-                f"--{name} belongs to the task {CLASSIFICATION}: the task {SIMILARITY} reads "
-                "text_a, text_b and label (sentence1, sentence2, score)"
-            )
+    if sources.labels is not None:
+        raise InputError(
+            f"--labels belongs to the task {CLASSIFICATION}: the task {SIMILARITY} reads graded "
+            "pairs (text_a, text_b and label, or columns that --text and --label name)"
+        )
     if settings.model is not None:
         if not sources.raw:
             raise InputError("--model writes about raw sentences: give some with --raw")

@@ -26,7 +26,7 @@ from tilth.workflows.grow.search import Search
 from tilth.workflows.grow.task import Fold, split_folds
 
 if TYPE_CHECKING:
-    from tilth.data.examples import Source
+    from tilth.data.examples import Names, Source
     from tilth.workflows.grow.settings import GrowSources, Growth
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def read_similarity(sources: GrowSources) -> SimilarityTask:
     for name in ("train", "validation", "test"):
         place = getattr(sources, name)
         if place is not None:
-            found[name] = _read(place, name)
+            found[name] = _read(place, name, (sources.text, sources.label))
             check_disjoint(name, place, _either_way(found[name].texts), *(
                 (other, getattr(sources, other), _either_way(found[other].texts))
                 for other in found if other != name
@@ -101,8 +101,8 @@ def read_similarity(sources: GrowSources) -> SimilarityTask:
     return task
 
 
-def _read(place: Source, split: str) -> LabeledExamples:
-    pairs = read_dev_pairs(place, split)
+def _read(place: Source, split: str, names: Names) -> LabeledExamples:
+    pairs = read_dev_pairs(place, split, names=names)
     grades = np.array(pairs[LABEL][:], np.float64)  # (pairs,)
     texts: list[tuple[str, ...]] = [*zip(pairs[TEXT_A][:], pairs[TEXT_B][:], strict=True)]
     first: dict[tuple[str, ...], int] = {}
@@ -145,7 +145,7 @@ def encoder_arms(
     }  # fmt: skip
     sources = [name for name in STAGES if there[name] and name not in without]
     found = [Arm(AS_IT_IS.format(name)) for name in (base, *others)]
-    found += [Arm(name, (name,)) for name in sources]
+    found += [Arm(name, (name,)) for name in sorted(sources, key=lambda one: one != PAIRS)]
     return found + [Arm(" + ".join(some), some) for some in combinations(sources, 2)]
 
 
