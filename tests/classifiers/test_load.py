@@ -222,3 +222,8 @@ def test_a_label_that_may_be_misspelt_is_told(
     read_training_sets(TaskSources(str(file)), tags=False)
     said = [line for line in caplog.messages if "misspelt" in line]
     assert said == [f"{file}: label 'postive' has 1 row: is it 'positive' misspelt?"]
+    said = [line for line in caplog.messages if "one training row" in line]
+    assert said == [
+        f"{file}: one training row of 'intent 1', 'postive', 'rare': the model will hardly answer "
+        "such labels; give more"
+    ]

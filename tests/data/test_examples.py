@@ -164,8 +164,13 @@ def test_data_frames_are_read_and_other_types_refused() -> None:
     assert open_rows(["x", "y"], "train")[0]["text"][:] == ["x", "y"]
     with pytest.raises(InputError, match=r"row 1 .*: 3 is no row: give dicts"):
         open_rows(["x", 3], "train")
-    with pytest.raises(InputError, match=r"the data frame cannot be read \(.*\): give columns"):
-        read_examples(pd.DataFrame({"text": ["a", "b"], "label": ["x", 1]}))
+    frame = pd.DataFrame({"text": ["a", "b", "c"], "id": ["x", 1, None], "n": [1, None, 2]})
+    assert open_rows(frame, "train")[0].to_list() == [
+        {"text": "a", "id": "x", "n": 1.0}, {"text": "b", "id": "1", "n": None},
+        {"text": "c", "id": None, "n": 2.0},
+    ]  # fmt: skip
+    with pytest.raises(InputError, match=r"row 1 .*: column 'id' holds \{'k': 1\}, which does not"):
+        open_rows(pd.DataFrame({"text": ["a", "b"], "id": ["x", {"k": 1}]}), "train")
     with pytest.raises(InputError, match="the rows are of type Series: give a data set"):
         read_examples(pd.Series(["x", "y"]))
     with pytest.raises(InputError, match="the rows are of type generator: give a data set"):

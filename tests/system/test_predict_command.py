@@ -48,6 +48,9 @@ def test_labels_are_written_counted_and_read_again(places: dict[str, Path], tmp_
     assert sum(one["rows"] for one in told["labels"].values()) == 20
     shown = tilth(*words)
     assert "mean confidence" in shown.stdout
+    few = save_model(tmp_path / "few", "multi", LABELS, 4)  # no label is likely to it
+    said = tilth("predict", few, places["TEXTS"], *CPU, "-o", tmp_path / "many").stderr
+    assert "20 of them have no label: none is likelier than not" in said
     assert f"data set: {tmp_path / 'run' / 'dataset'}" in shown.stderr
     assert "the inputs are not the same" in error_of(
         "predict", places["MODEL"], places["LABELLED"], *CPU, "-o", tmp_path / "run"

@@ -104,6 +104,7 @@ def test_any_number_of_labels_are_a_list(tmp_path: Path) -> None:
         assert row["confidence"] == np.maximum(probabilities, 1 - probabilities).min()
     results = read_json(tmp_path / "run" / "results.json")
     assert results["labels"]["cold"]["rows"] == int((given[:, 2] > 0.5).sum())
+    assert results["without_label"] == int((given <= 0.5).all(axis=1).sum())
 
 
 def test_texts_are_cut_into_words_and_entities_stand_where_they_are(tmp_path: Path) -> None:

@@ -182,6 +182,7 @@ def _training_sets(
         times = repeat_count(share, len(rows), len(extra))
         rows = concatenate(rows, repeat(extra, times))
     _require_two_labels(rows, sources.train)
+    _warn_of_single_rows(rows, sources.train)
     if len(validation):
         return rows, validation
     log.warning(
@@ -319,6 +320,22 @@ def validation_split(source: Source) -> Source | None:
     name = str(prefer_curated(source))
     there = _VALIDATION in split_names(name, filled=True)
     return read_rows(name, split=_VALIDATION) if there else None
+
+
+def _warn_of_single_rows(rows: LabeledExamples, source: Source) -> None:
+    """Warn of labels that a single row has to learn from."""
+    if rows.kind not in ("class", "multi"):
+        return
+    targets = np.asarray(rows.targets)
+    if rows.kind == "class":
+        targets = np.eye(len(rows.labels))[targets.argmax(axis=1)]
+    single = [rows.labels[place] for place in np.flatnonzero((targets > 0.5).sum(axis=0) == 1)]
+    if single:
+        more = f" and {len(single) - _NAMED} more" if len(single) > _NAMED else ""
+        log.warning(
+            "%sone training row of %s%s: the model will hardly answer such labels; give more",
+            _prefix(source), ", ".join(map(repr, single[:_NAMED])), more,
+        )  # fmt: skip
 
 
 def _require_two_labels(rows: LabeledExamples, source: Source) -> None:

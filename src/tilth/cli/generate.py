@@ -88,7 +88,11 @@ def generate(
     spec = load_task(task)
     if spec.is_pair and asked.inputs is None and asked.from_x1 is None:
         raise InputError(f"task {task!r} writes pairs: give --inputs or --from-x1")
-    if not spec.is_pair and asked.count is None and asked.inputs is None:
+    if not spec.is_pair and (asked.inputs is not None or asked.from_x1 is not None):
+        raise InputError(
+            f"task {task!r} writes single texts without an input: give --count instead"
+        )
+    if not spec.is_pair and asked.count is None:
         raise InputError(f"task {task!r} writes single texts: say how many with --count")
     if asked.inputs is None and asked.column is not None:
         raise InputError("--column goes with --inputs: leave it out, or name --inputs")

@@ -62,6 +62,8 @@ def _show(model: str, results: dict[str, Any]) -> None:
     if len(labels) > _SHOWN_LABELS:
         say(f"{len(labels) - _SHOWN_LABELS:,} more: --json has all")
     say(f"{results['rows']:,} rows")
+    if results.get("without_label"):
+        say(f"{results['without_label']:,} of them have no label: none is likelier than not")
     if results.get("unrelated"):
         say(
             f"{results['unrelated']:,} of them are unlike every description: "

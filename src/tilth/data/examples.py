@@ -231,10 +231,9 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
     if hasattr(source, "iloc") and hasattr(source, "columns"):
         try:
             return Dataset.from_pandas(source, preserve_index=False), ""
-        except (pa.ArrowException, ValueError, TypeError) as error:
-            said = str(error).splitlines()[0]
-            raise InputError(f"the data frame cannot be read ({said:.200}): give columns of one "
-                             "type each") from error  # fmt: skip
+        except (pa.ArrowException, ValueError, TypeError):  # a column of several types
+            frame: Any = source
+            source = frame.astype(object).where(frame.notna(), None).to_dict("records")
     if not isinstance(source, Sequence):
         raise InputError(
             f"the rows are of type {type(source).__name__}: give a data set, a list of dicts, a "

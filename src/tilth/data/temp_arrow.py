@@ -101,8 +101,8 @@ def open_arrow(path: Path) -> Dataset:
 class TempArrowWriter:
     """Collect rows as dicts inside a `with` block; `dataset` returns them memory-mapped.
 
-    Types are inferred: whole numbers and fractions in one column become fractions, missing values
-    are null, and other mixed types are an error.
+    Types are inferred: whole numbers and fractions in one column become fractions, numbers and
+    texts become texts, missing values are null, and other mixed types are an error.
 
     Args:
         source: for messages.
@@ -163,7 +163,10 @@ class TempArrowWriter:
             if self._writer is None:
                 self._writer = pa.ipc.new_stream(str(self._path), schema)
             elif schema != self._schema:
-                schema = pa.unify_schemas([self._schema, schema], promote_options="permissive")
+                assert self._schema is not None  # that of the writer
+                schema = pa.unify_schemas(
+                    self._with_texts(self._schema, schema), promote_options="permissive"
+                )
                 if schema != self._schema:
                     self._rewrite(schema)
             self._schema = schema
@@ -179,7 +182,7 @@ class TempArrowWriter:
     def _array(self, name: str) -> pa.Array:
         values = self._columns[name]
         try:
-            array = pa.array(values)
+            array = pa.array(_as_texts(values) if _is_mixed(values) else values)
         except _MISFITS as error:
             place = self._first_misfit(values)
             raise InputError(
@@ -196,6 +199,18 @@ class TempArrowWriter:
                 "store it as text"
             )
         return array
+
+    def _with_texts(self, *schemas: pa.Schema) -> list[pa.Schema]:
+        """Return schemas in which a column is of texts in all or in none, if some has numbers."""
+        found = list(schemas)
+        for name in set(found[0].names) & set(found[1].names):
+            kinds = [schema.field(name).type for schema in found]
+            if any(map(pa.types.is_string, kinds)) and any(map(_is_number, kinds)):
+                found = [
+                    schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+                    for schema in found
+                ]
+        return found
 
     @staticmethod
     def _first_misfit(values: list[Any]) -> int:
@@ -220,6 +235,24 @@ class TempArrowWriter:
             for batch in batches:
                 self._writer.write_table(_cast(pa.Table.from_batches([batch]), schema))
         old.unlink()
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_mixed(values: list[Any]) -> bool:
+    """Tell whether values are numbers and texts."""
+    kinds = {type(value) for value in values} - {type(None)}
+    return str in kinds and len(kinds) > 1 and kinds <= {str, int, float}
+
+
+def _as_texts(values: list[Any]) -> list[str | None]:
+    return [
+        value if value is None or isinstance(value, str)
+        else pa.scalar(value).cast(pa.string()).as_py()
+        for value in values
+    ]  # fmt: skip
 
 
 def _unstorable(kind: pa.DataType) -> str | None:

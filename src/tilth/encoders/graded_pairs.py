@@ -29,6 +29,7 @@ from tilth.data.sources import chosen_split, fetched, folder_configs, split_name
 from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model
 from tilth.errors import InputError
 from tilth.files import check_input
+from tilth.runs import command_of
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -165,7 +166,7 @@ def _splits(source: Source) -> dict[str, Dataset]:
         if (folder / "curated").is_dir():
             folder /= "curated"
             log.info("%s: its curated set is taken", source)
-        else:
+        elif command_of(folder) == "generate":
             log.warning(
                 "%s is not curated: labels are not smoothed, no sampled pairs; run `tilth curate "
                 "%s`", source, source,
@@ -199,8 +200,8 @@ def _checked(
         said = labels[row]
         comma = isinstance(said, str) and as_number(said.replace(",", ".", 1)) is not None
         raise InputError(
-            f"{split} row {row} (rows count from 0): label {said!r} is no number: an encoder learns "
-            f"from labels 0 to 1, or 0 to 5{', decimals after a point' if comma else ''}"
+            f"{split} row {row} (rows count from 0): label {said!r} is no number: an encoder "
+            f"learns from labels 0 to 1, or 0 to 5{', decimals after a point' if comma else ''}"
         )
     if highest is None:
         highest = STS if np.mean(numbers > 1) > _FEW_ABOVE else 1.0

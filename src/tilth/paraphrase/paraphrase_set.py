@@ -225,7 +225,8 @@ def text_columns(
         )
     for column in chosen:
         if column not in names:
-            raise InputError(f"{where}no column {column!r}: there are {listed}")
+            several = "; give --column for each" if "," in column else ""
+            raise InputError(f"{where}no column {column!r}: there are {listed}{several}")
         if column not in texts:
             kind = schema.field(column).type
             raise InputError(f"{where}column {column!r} holds {kind}: name one of texts")

@@ -69,13 +69,13 @@ def baselines(rows: LabeledExamples, *, device: str = "auto", quiet: bool = True
             names.insert(0, SETFIT)
         if _starter(device) is None:
             names = [TFIDF, MAJORITY]
-    found = []
+    found = {}
     with Progress(len(names), quiet=quiet, what=f"baselines ({', '.join(names)})") as progress:
-        for name in names:
+        for name in reversed(names):  # those that take longest last
             base = STARTER if name in (SETFIT, ENCODER) else ""
-            found.append(System(name, fit_baseline(name, rows, device=device), base))
+            found[name] = System(name, fit_baseline(name, rows, device=device), base)
             progress.advance(1)
-    return found
+    return [found[name] for name in names]
 
 
 def fit_baseline(name: str, rows: LabeledExamples, *, device: str = "auto") -> Baseline:

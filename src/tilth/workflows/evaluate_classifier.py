@@ -163,9 +163,12 @@ def warn_of_training_rows(
                 known |= {*read_examples(rows, text=columns, need_label=False, split=given).texts}
                 break
         if shared := sum(map(known.__contains__, texts)):
+            is_split = kind == "train" and "validation" not in sets
             log.warning(
-                "%s: %s of %s rows are in the %s set of %s (%s): scores on them are too high",
-                data, f"{shared:,}", f"{len(texts):,}", kind, name, source,
+                "%s: %s of %s rows are in the %s of %s (%s): scores on them %s too high",
+                data, f"{shared:,}", f"{len(texts):,}",
+                "train set, held-out rows included," if is_split else f"{kind} set", name, source,
+                "may be" if is_split else "are",
             )  # fmt: skip
 
 

@@ -234,7 +234,7 @@ def _write_dataset(
     """Write the input's columns and the new ones with a card; return the results."""
     from datasets import Features
 
-    table, without, unrelated = rows.with_format("arrow"), 0, 0
+    table, without, unrelated, unlabelled = rows.with_format("arrow"), 0, 0, 0
     described = predictor.kind == "described"
     counts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
@@ -249,6 +249,8 @@ def _write_dataset(
             without += made[adds[-1]].null_count
             if described:
                 unrelated += pc.sum(pc.less(made["similarity"], UNRELATED)).as_py() or 0
+            if predictor.kind == "multi":
+                unlabelled += pc.sum(pc.equal(pc.list_value_length(made["label"]), 0)).as_py() or 0
             for label, many, total in zip(*_label_counts(made), strict=True):
                 counts[label] += many
                 sums[label] += total
@@ -260,6 +262,8 @@ def _write_dataset(
         results = {
             "kind": predictor.kind, "rows": len(rows), "without_text": without, "labels": labels
         } | ({"unrelated": unrelated} if described else {})  # fmt: skip
+        if predictor.kind == "multi":
+            results["without_label"] = unlabelled
         writer.write_card(_card(run, results))
     return results
 
