@@ -25,6 +25,7 @@ from tilth.urls import with_urls
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 FAILED, WRONG_ARGUMENTS = TilthError.exit_code, InputError.exit_code
 INTERRUPTED = 130  # what shells answer after Ctrl-C
+_WIDE = 200  # columns of tables in files and pipes
 UsageError = typer.BadParameter.__mro__[1]  # typer exports no base class of these
 _NO_MEMORY = "not enough memory: give smaller batches or parts, less data, or use a larger machine"
 # DuckDB raises its own error on Ctrl-C.
@@ -67,7 +68,9 @@ def print_table(
     for row in rows:
         cells = ("\n".join(map(escaped, cell.split("\n"))) for cell in row)
         table.add_row(*map(Text, cells))  # as they are: square brackets are no markup
-    Console().print(table)
+    # Rich takes files and pipes for 80 columns, in which wide tables cannot be read.
+    is_free = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    Console(width=_WIDE if is_free else None).print(table)
 
 
 def end(error: BaseException, *, debug: bool) -> int:
