@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.tiny import read_json, write_rows
+from tests.tiny import read_json, salads, write_rows
 from tests.tiny.classifiers import Fake
 from tilth.data.examples import Examples, read_examples
 from tilth.errors import InputError
@@ -26,6 +26,8 @@ from tilth.workflows.evaluate_classifier import (
     warn_of_training_rows,
 )
 from tilth.workflows.evaluate_classifier import compare_systems as compare_with
+from tilth.workflows.predict import predict
+from tilth.workflows.predictors import Described
 from tilth.workflows.settings import EvaluateSettings
 
 
@@ -334,6 +336,32 @@ def test_what_does_not_go_together(
     with pytest.raises(InputError) as caught:
         run_test(measured, name, classes, **options)
     assert said in str(caught.value)
+
+
+def test_descriptions_are_measured_by_the_labels_that_predict_gives(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluating, "ENCODER", base)
+    task = tmp_path / "labels.yaml"
+    task.write_text(
+        "task_name: t\nlabels:\n  wet: {description: a boat on the sea}\n"
+        "  dry: {description: a man on a road}\n"
+    )
+    texts = salads(30, seed=4)
+    rows = [{"text": text, "label": ("wet", "dry")[n % 2]} for n, text in enumerate(texts)]
+    data = str(write_rows(tmp_path / "rows.jsonl", rows))
+    asked = ("classify", str(task), data, EvaluateSettings(bootstrap=0))
+    found = evaluate_to_run(*asked, out=tmp_path / "run", device="cpu", quiet=True)
+    said = predict(str(task), texts, encoder=base, device="cpu", quiet=True)["label"][:]
+    right = [one == row["label"] for one, row in zip(said, rows, strict=True)]
+    assert found.scores["accuracy"]["value"] == pytest.approx(100 * np.mean(right))
+    assert 0 < sum(right) < 30
+    monkeypatch.setattr(Described, "answers", lambda *_, **__: pytest.fail("measured again"))
+    again = evaluate_to_run(*asked, out=tmp_path / "run", device="cpu", quiet=True)
+    assert again.scores == found.scores
+    task.write_text(task.read_text().replace("boat", "ship"))
+    with pytest.raises(RunMismatch):
+        evaluate_to_run(*asked, out=tmp_path / "run", device="cpu", quiet=True)
 
 
 def warned(model: str, rows: Examples) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tilth.cli.app import App, Fields
-from tilth.cli.options import CLASSIFIER, DATA, ENCODER, PATH, Common, ResultFolder
+from tilth.cli.options import DATA, ENCODER, MEASURED, PATH, Common, ResultFolder
 from tilth.cli.screen import print_json, print_table, say
 from tilth.limits import SHOWN, ModelPrecision
 from tilth.workflows.settings import EvaluateSettings, StsSettings
@@ -26,7 +26,12 @@ def _command(described: str, *, measured: Measured) -> Callable[..., None]:
     """Return `tilth evaluate classify` or `tag`: other figures, the same options."""
 
     def command(
-        model: Annotated[str, CLASSIFIER, "The run of a training, a folder or a hub id."],
+        model: Annotated[
+            str,
+            MEASURED,
+            "The run of a training, a folder or a hub id; or a task file, whose labels' "
+            "descriptions are compared with the texts.",
+        ],
         data: Annotated[
             str,
             DATA,
@@ -34,7 +39,7 @@ def _command(described: str, *, measured: Measured) -> Callable[..., None]:
             "Labelled rows: a jsonl, csv, tsv, conll or parquet file (plain or gz), a "
             "folder of them, or a hub data set.",
         ],
-        settings: Annotated[EvaluateSettings, Fields(reads={"against": CLASSIFIER})],
+        settings: Annotated[EvaluateSettings, Fields(reads={"against": MEASURED})],
         out: ResultFolder = None,
         *,
         common: Common,

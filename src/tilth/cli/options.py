@@ -88,18 +88,22 @@ def _task(name: str) -> None:
     load_task(name)
 
 
-def _predictor(name: str) -> None:
-    from tilth.generation.task import is_task, load_task
+def _model_or_task(kind: str) -> Callable[[str], None]:
+    def check(name: str) -> None:
+        from tilth.generation.task import is_task, load_task
 
-    if is_task(name):
-        load_task(name)
-    else:
-        ENCODER.check(name)
+        if is_task(name):
+            load_task(name)
+        else:
+            _model(kind)(name)
+
+    return check
 
 
 DATA, PATH, LOCAL = Reads(_data), Reads(_path), Reads(_local)
 TASK = Reads(_task, True)
-BANK, RUN, PREDICTOR = Reads(_bank, True), Reads(_run, True), Reads(_predictor, True)
+BANK, RUN = Reads(_bank, True), Reads(_run, True)
+PREDICTOR, MEASURED = (Reads(_model_or_task(kind), True) for kind in ("encoder", "classifier"))
 LM, SEQ2SEQ, SCORER = (Reads(_model(kind), True) for kind in ("lm", "seq2seq", "scorer"))
 CLASSIFIER, ENCODER = (Reads(_model(kind), True) for kind in ("classifier", "encoder"))
 REWRITE = "rewrite"  # the command of `tilth paraphrase SOURCES`, which is recorded without it

@@ -30,6 +30,9 @@ UNRELATED = 0.2
 # The encoder cannot tell labels apart whose descriptions are nearer than this: sentiments are at
 # 0.65 to 0.86, the intents of CLINC150 below 0.4 in 99 of 100 pairs.
 TOO_ALIKE = 0.6
+# A cosine this much larger makes a label e times as likely, as long as no labelled row tells more:
+# docs/grow-results.md, "Similarity to descriptions".
+COSINE_UNIT = 0.05
 _NAMED = 3  # pairs of labels that a warning names
 _DECIMALS = 3  # beyond them the cosines of another batch or machine differ
 FIT, SIMILARITY = "label_fit", "similarity"

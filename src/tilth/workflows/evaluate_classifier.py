@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from tilth.bank.encoder import TextEncoder
 from tilth.classifiers.load import validation_split
 from tilth.data.examples import Examples, Source, open_rows, prefer_curated, read_examples
 from tilth.data.hashing import hash_of
@@ -19,12 +20,15 @@ from tilth.data.sources import chosen_split
 from tilth.errors import TilthError
 from tilth.evaluate import classify, tag
 from tilth.evaluate.expected_labels import check_kind, names_in, read_gold
+from tilth.generation.label_fit import ENCODER
+from tilth.generation.task import is_task
 from tilth.metrics.scores import spans
 from tilth.metrics.significance import check_resamples
 from tilth.models.classifier import Classifier, fingerprint_classifier, load_classifier
 from tilth.models.names import trained_columns
 from tilth.runs import RESULTS, Progress, Run, read_run_json, refuse_inside
 from tilth.selftrain.pseudo_label import as_lists
+from tilth.workflows.predictors import Described
 from tilth.workflows.settings import EvaluateSettings
 
 log = logging.getLogger(__name__)
@@ -85,7 +89,7 @@ def evaluate_to_run(
     names = [name] if settings.against is None else [name, settings.against]
     if out is not None:
         refuse_inside(out, data, named=names)
-    models = [load_classifier(one, device=device) for one in names]
+    models = [_load(one, device) for one in names]
     columns: dict[str, Any] = {"text": settings.text, "label": settings.label}
     if None in columns.values() and trained_columns(name):
         rows, _ = open_rows(prefer_curated(data), settings.split)
@@ -109,7 +113,7 @@ def evaluate_to_run(
                 "data": hash_of(
                     examples.tokens or examples.texts, examples.labels and examples.labels.values
                 ),
-                **{f"model {one}": fingerprint_classifier(m) for one, m in enumerate(models, 1)},
+                **{f"model {one}": _fingerprint(m) for one, m in enumerate(models, 1)},
             },
             parts=len(models),
             outputs=(RESULTS,),
@@ -133,6 +137,17 @@ def evaluate_to_run(
         if run is not None:
             run.write_results(scores)
     return Evaluated(scores, scoring.wrong(settings.wrong))
+
+
+def _load(name: str, device: str) -> Any:
+    """Load a classifier or a tagger, or the descriptions of a task's labels."""
+    if is_task(name):
+        return Described.load(name, TextEncoder.load(ENCODER, device=device))
+    return load_classifier(name, device=device)
+
+
+def _fingerprint(model: Classifier | Described) -> str:
+    return model.fingerprint if isinstance(model, Described) else fingerprint_classifier(model)
 
 
 def warn_of_training_rows(

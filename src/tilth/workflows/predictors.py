@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from tilth.bank.encoder import TextEncoder
 from tilth.data.tokenize import WordTokenizer
@@ -18,6 +19,7 @@ from tilth.errors import InputError
 from tilth.evaluate.classify import answered, kind_of, named
 from tilth.evaluate.tag import best_tags
 from tilth.generation.label_fit import (
+    COSINE_UNIT,
     ENCODER,
     describe_labels,
     similarity_to_descriptions,
@@ -59,6 +61,56 @@ class Predictor:
     adds: tuple[str, ...]
     texts_per_input: int | None
     predict: Callable[[list[Any], Progress], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The labels of a task as a classifier without training: the most similar description counts.
+
+    Attributes:
+        descriptions: of each label, one or more lines.
+    """
+
+    name: str
+    labels: list[str]
+    descriptions: list[str]
+    encoder: TextEncoder
+    kind: str = "class"
+    texts_per_input: int = 1
+
+    @classmethod
+    def load(cls, name: str, encoder: TextEncoder) -> Described:
+        """Load a task of two or more labels of single texts."""
+        task = load_task(name)
+        if task.is_pair or len(task.labels) < 2:
+            wrong = "is of pairs" if task.is_pair else "has one label"
+            raise InputError(f"task {name!r} {wrong}: give two or more labels of single texts")
+        described = describe_labels(task)
+        warn_of_likes(encoder.model, described)
+        return cls(name, list(described), list(described.values()), encoder)
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits over the encoder, the labels and their descriptions."""
+        pairs = list(zip(self.labels, self.descriptions, strict=True))
+        about = repr((self.encoder.fingerprint, pairs))
+        return blake2b(about.encode(), digest_size=8).hexdigest()
+
+    def similarities(self, texts: Sequence[tuple[str]], progress: Progress) -> NDArray[np.float32]:
+        """Return the cosine of each text to each label's nearest description, (texts, labels)."""
+        parts = []
+        for at in range(0, max(len(texts), 1), _TEXTS_AT_ONCE):
+            some = [text for (text,) in texts[at : at + _TEXTS_AT_ONCE]]
+            parts.append(similarity_to_descriptions(self.encoder.model, some, self.descriptions))
+            progress.advance(len(some))
+        return np.concatenate(parts)
+
+    def answers(self, rows: Any, *, progress: Progress, **_: Any) -> NDArray[np.float32]:
+        """Return probabilities of rows, (rows, labels); only the option `progress` is used."""
+        found: NDArray[np.float32] = softmax(
+            self.similarities(rows.texts, progress) / COSINE_UNIT, axis=1
+        )
+        return found
 
 
 def load_predictor(model: str | Classifier, asked: Prediction, device: str) -> Predictor:
@@ -130,21 +182,11 @@ def _encoder(model: str, device: str) -> TextEncoder | None:
 
 def _described(name: str, encoder: TextEncoder, asked: Prediction) -> Predictor:
     """Return a predictor of the label whose description is most similar to the text."""
-    task = load_task(name)
-    if task.is_pair or len(task.labels) < 2:
-        wrong = "is of pairs" if task.is_pair else "has one label"
-        raise InputError(f"task {name!r} {wrong}: give two or more labels of single texts")
-    described = describe_labels(task)
-    labels, descriptions = list(described), list(described.values())
-    warn_of_likes(encoder.model, described)
+    described = Described.load(name, encoder)
+    labels = described.labels
 
     def label(texts: list[Any], progress: Progress) -> pa.Table:
-        parts = []
-        for at in range(0, max(len(texts), 1), _TEXTS_AT_ONCE):
-            some = [text for (text,) in texts[at : at + _TEXTS_AT_ONCE]]
-            parts.append(similarity_to_descriptions(encoder.model, some, descriptions))
-            progress.advance(len(some))
-        similarities = np.concatenate(parts)  # (texts, labels)
+        similarities = described.similarities(texts, progress)
         ordered = np.sort(similarities, axis=1)
         columns = {
             "label": pa.array([labels[one] for one in similarities.argmax(1)], pa.string()),
@@ -156,9 +198,7 @@ def _described(name: str, encoder: TextEncoder, asked: Prediction) -> Predictor:
         return pa.table(columns)
 
     adds = ("label", "similarity", "margin", *(("similarities",) if asked.probabilities else ()))
-    about = repr((encoder.fingerprint, list(described.items())))
-    digest = blake2b(about.encode(), digest_size=8).hexdigest()
-    return Predictor("described", name, digest, adds, 1, label)
+    return Predictor("described", name, described.fingerprint, adds, 1, label)
 
 
 def _classify(

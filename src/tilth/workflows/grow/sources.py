@@ -17,7 +17,13 @@ from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.logistic import adapt_logits, probabilities
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.errors import InputError
-from tilth.generation.label_fit import ENCODER, FIT, similarity_to_descriptions, warn_of_likes
+from tilth.generation.label_fit import (
+    COSINE_UNIT,
+    ENCODER,
+    FIT,
+    similarity_to_descriptions,
+    warn_of_likes,
+)
 from tilth.models.encoder import load_encoder, saved_pooling
 from tilth.selftrain.retrieve import retrieve
 from tilth.selftrain.select import PseudoLabels, select
@@ -55,8 +61,6 @@ _MOST, _FEWEST = 3_000, 200  # rows of a source
 MULTIPLE = 10.0  # rows of a source for each labelled row, where it has no settings
 _UNLABELLED = 1_000  # rows of a source where there are no labelled rows
 _SURE = 4  # candidates by description for each row: the most certain quarter is kept
-# A cosine this much larger makes a label e times as likely, as long as no labelled row tells more.
-_COSINE = 0.05
 _PENALTY = 10.0  # of what labelled rows change of that
 
 
@@ -250,8 +254,8 @@ class Sources(RowSources):
         own = self._similarities([text for (text,) in like.texts]) if len(like) else cosines[:0]
         mean = (own if len(own) else cosines).mean(axis=0)  # (labels,)
         gold = np.asarray(like.targets).argmax(axis=1)
-        adapted = adapt_logits((own - mean) / _COSINE, gold, _PENALTY)
-        return probabilities((cosines - mean) / _COSINE, adapted, "class")
+        adapted = adapt_logits((own - mean) / COSINE_UNIT, gold, _PENALTY)
+        return probabilities((cosines - mean) / COSINE_UNIT, adapted, "class")
 
     def _similarities(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the cosine of each text to each label's descriptions, encoding it once."""
