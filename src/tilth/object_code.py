@@ -134,7 +134,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 @cache
 def _say_compiling() -> None:
     """Say once in a process that kernels are compiled; those that are kept are not."""
-    log.warning("compiling for this processor, at first use: this takes some seconds")
+    log.warning("compiling for this processor (each part once): this takes some seconds")
 
 
 def _compile(kernel: Any, kinds: tuple[Any, ...]) -> tuple[str, bytes]:
