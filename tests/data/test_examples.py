@@ -169,6 +169,9 @@ def test_data_frames_are_read_and_other_types_refused() -> None:
         {"text": "a", "id": "x", "n": 1.0}, {"text": "b", "id": "1", "n": None},
         {"text": "c", "id": None, "n": 2.0},
     ]  # fmt: skip
+    with pytest.raises(InputError, match="two columns of one name"):
+        open_rows(pd.DataFrame([["a", "x", 1], ["b", 1, 2]], columns=["text", "l", "l"]), "train")
+    assert open_rows(pd.DataFrame([["a", 1], ["b", "y"]]), "train")[0].column_names == ["0", "1"]
     with pytest.raises(InputError, match=r"row 1 .*: column 'id' holds \{'k': 1\}, which does not"):
         open_rows(pd.DataFrame({"text": ["a", "b"], "id": ["x", {"k": 1}]}), "train")
     with pytest.raises(InputError, match="the rows are of type Series: give a data set"):

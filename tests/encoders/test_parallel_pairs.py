@@ -9,6 +9,7 @@ import pytest
 from datasets import Dataset
 
 from tests.tiny import salads
+from tilth.encoders.contrastive_sets import read_contrastive
 from tilth.encoders.graded_pairs import TrainingPairs
 from tilth.encoders.parallel_pairs import read_parallel
 from tilth.errors import InputError
@@ -256,6 +257,10 @@ def test_columns_are_named(caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     read_parallel(rows(a=one, b=two, how=scores), names=(("a", "b"), None))
     assert "not read: how; each pair counts as of the same meaning" in caplog.text
+    caplog.clear()
+    found = read_contrastive(rows(a=one, b=two, score=scores), None, ("a", "b"))
+    assert len(found) == 40
+    assert "not read: score; each pair counts as of the same meaning" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,11 @@ def test_named_columns_of_pairs_are_known_to_the_run(base: str, sets: Path, tmp_
     other = write_rows(tmp_path / "held.jsonl", held)
     told = tilth("evaluate", "sts", out, "-d", other, "--json", "--bootstrap", 0)
     assert json.loads(told.stdout)["held"]["overlap"]["pairs"] == 15
+    usual = write_rows(
+        tmp_path / "usual.jsonl", {**shared, "score": shared["label"], "alike": ["x"] * 15}
+    )
+    told = tilth("evaluate", "sts", out, "-d", usual, "--json", "--bootstrap", 0)
+    assert "usual" in json.loads(told.stdout)  # alike is of other texts
     again = tilth(
         "train", "encoder", pairs, "-o", tmp_path / "more", "-b", base, *columns, *SETTINGS,
         "--sts", other,

@@ -118,6 +118,7 @@ def test_rows_without_a_label_are_a_bar_of_their_own(tmp_path: Path) -> None:
         ({"text": "x", "labels": ["a", None, "b"]}, "a, b"),
         ({"tokens": ["Ada", "and", "Bo"], "tags": [None, "O", "B-PER"]}, "PER: Bo"),
         ({"text": "x", "label": {"kind": "odd"}}, "{'kind': 'odd'}"),
+        ({"text": "x", "tokens": 7, "labels": ["a"]}, "a"),
     ],
 )
 def test_one_column_holds_the_labels(tmp_path: Path, row: dict[str, Any], shown: str) -> None:

@@ -328,8 +328,10 @@ def _warn_of_single_rows(rows: LabeledExamples, source: Source) -> None:
         return
     targets = np.asarray(rows.targets)
     if rows.kind == "class":
-        targets = np.eye(len(rows.labels))[targets.argmax(axis=1)]
-    single = [rows.labels[place] for place in np.flatnonzero((targets > 0.5).sum(axis=0) == 1)]
+        counts = np.bincount(targets.argmax(axis=1), minlength=len(rows.labels))
+    else:
+        counts = positive(targets).sum(axis=0)
+    single = [rows.labels[place] for place in np.flatnonzero(counts == 1)]
     if single:
         more = f" and {len(single) - _NAMED} more" if len(single) > _NAMED else ""
         log.warning(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tilth.cli.app import App, Fields
-from tilth.cli.options import DATA, ENCODER, MEASURED, PATH, Common, ResultFolder
+from tilth.cli.options import CLASSIFIER, DATA, ENCODER, MEASURED, PATH, Common, ResultFolder
 from tilth.cli.screen import print_json, print_table, say
 from tilth.limits import SHOWN, ModelPrecision
 from tilth.workflows.settings import EvaluateSettings, StsSettings
@@ -22,16 +22,18 @@ _SUMMED = ("score", "rows")  # of a GLUE task, beside its metrics
 Measured = Literal["classify", "tag"]
 
 
+_MODEL = "The run of a training, a folder or a hub id."
+_MODEL_OR_TASK = (
+    "The run of a training, a folder or a hub id; or a task file, whose labels' descriptions are "
+    "compared with the texts."
+)
+
+
 def _command(described: str, *, measured: Measured) -> Callable[..., None]:
     """Return `tilth evaluate classify` or `tag`: other figures, the same options."""
 
     def command(
-        model: Annotated[
-            str,
-            MEASURED,
-            "The run of a training, a folder or a hub id; or a task file, whose labels' "
-            "descriptions are compared with the texts.",
-        ],
+        model: Annotated[str, CLASSIFIER, _MODEL],
         data: Annotated[
             str,
             DATA,
@@ -50,6 +52,8 @@ def _command(described: str, *, measured: Measured) -> Callable[..., None]:
         _show(measured, model, tested, out, json=common.json)
 
     command.__doc__ = described
+    if measured == "classify":
+        command.__annotations__["model"] = Annotated[str, MEASURED, _MODEL_OR_TASK]
     return command
 
 

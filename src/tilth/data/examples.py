@@ -232,7 +232,9 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
         try:
             return Dataset.from_pandas(source, preserve_index=False), ""
         except (pa.ArrowException, ValueError, TypeError):  # a column of several types
-            frame: Any = source
+            frame: Any = source.rename(columns=str)  # type: ignore[union-attr]
+            if not frame.columns.is_unique:
+                raise InputError("the data frame has two columns of one name: rename one") from None
             source = frame.astype(object).where(frame.notna(), None).to_dict("records")
     if not isinstance(source, Sequence):
         raise InputError(

@@ -76,7 +76,7 @@ def read_parallel(
     text, _ = names
     if text is not None and pivot is not None:
         raise InputError("text and pivot both name columns: leave one of them out")
-    opened = list(open_sources(sources, *names))
+    opened = list(open_sources(sources, *names, graded=True))
     if min_score is not None and not any(_grade_column(rows) for _, rows in opened):
         raise InputError(
             f"min-score is {min_score:g}, but no source grades its pairs: leave it out, or name "
@@ -107,12 +107,15 @@ def open_sources(
     sources: Source | Sequence[Source],
     text: str | Sequence[str] | None = None,
     label: str | None = None,
+    *,
+    graded: bool = False,
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield each source's name, for messages, and its rows.
 
     Args:
         text: the column of texts, or the two of pairs: they become text, or text_a and text_b.
         label: the column of grades: it becomes label.
+        graded: keep columns of grades beside named texts; else they are not read.
     """
     for source in _each(sources):
         where = str(source) if isinstance(source, str | Path) else "the data set"
@@ -122,7 +125,7 @@ def open_sources(
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if text is not None:
-            usual = (*TEXT_COLUMNS, *PAIR_COLUMNS, *_NEGATIVES, *_GRADES)
+            usual = (*TEXT_COLUMNS, *PAIR_COLUMNS, *_NEGATIVES, *(_GRADES if graded else ()))
             others = [name for name in rows.column_names if name not in usual]
             rows = rows.select_columns([name for name in usual if name in rows.column_names])
             if others and PAIR_COLUMNS[0] in rows.column_names:

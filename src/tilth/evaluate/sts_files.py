@@ -278,8 +278,11 @@ def known_columns(data: Source, text: str | Sequence[str] | None, label: str | N
         _, row = next(_numbered(path), (0, dict[str, Any]()))
     except (InputError, OSError):  # it is told where the file is read
         return None, None
-    first, second, *_ = (*(() if text is None or isinstance(text, str) else text), "", "")
-    return (first, second) if {first, second} <= set(row) else None, label if label in row else None
+    if text is None:
+        return None, label if label in row else None
+    if isinstance(text, str) or len(text) != 2 or not {*text} <= {*row}:
+        return None, None  # the label of other texts may be another
+    return (text[0], text[1]), label if label in row else None
 
 
 def _hub_file(hub: HubDataset, split: str) -> SetFile:

@@ -289,9 +289,12 @@ class Annotations:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
-            # A file in a place that cannot be written is read without its lock.
+            # A file in a place that cannot be written is read without its lock, which needs files
+            # beside it, unless answers stand in one of these.
             is_fixed = self.folder.is_dir() and not os.access(self.folder, os.W_OK)
-            place = f"{self.file.absolute().as_uri()}{'?immutable=1' if is_fixed else ''}"
+            is_whole = not self.file.with_name(f"{FILE}-wal").exists()
+            how = ("?immutable=1" if is_whole else "?mode=ro") if is_fixed else ""
+            place = f"{self.file.absolute().as_uri()}{how}"
             with closing(
                 sqlite3.connect(place, _SECONDS_TO_WAIT, isolation_level=None, uri=True)
             ) as db:

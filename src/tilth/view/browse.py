@@ -179,9 +179,14 @@ def fields_of(chosen: RowFilter) -> dict[str, str]:
     found |= {name: getattr(chosen, name) or "" for name in (*_TITLES, "group")}
     for name, ends in chosen.ranges.items():
         for end, value in zip(("min", "max"), ends, strict=True):
-            found[f"{name}-{end}"] = "" if value is None else str(np.float32(value))
+            found[f"{name}-{end}"] = "" if value is None else _written(value)
     found["order"] = "down" if chosen.descending else ""
     return {name: value for name, value in found.items() if value}
+
+
+def _written(value: float) -> str:
+    """Return a number in the fewest digits that no other of its precision has."""
+    return str(np.float32(value)).removesuffix(".0")
 
 
 def _float(query: Mapping[str, str], name: str) -> float | None:
@@ -241,9 +246,9 @@ def _histogram(entry: RunEntry, store: RowStore, chosen: RowFilter, name: str) -
             continue
         start, stop = found.edges(place)
         is_chosen = (low is None or stop > low) and (high is None or start <= high)
-        own: dict[str, str] = {f"{name}-min": str(np.float32(start))}
+        own: dict[str, str] = {f"{name}-min": _written(start)}
         if place < len(found.counts) - 1:  # the last bin holds its most value, too
-            own[f"{name}-max"] = str(np.nextafter(np.float32(stop), np.float32(-np.inf)))
+            own[f"{name}-max"] = _written(np.nextafter(np.float32(stop), np.float32(-np.inf)))
         text = escape(f"{name} {start:.3g} to {stop:.3g}: {count:,} rows")
         x, height = place * width, max(60 * count / most, 1.5)
         off = " off" if name in chosen.ranges and not is_chosen else ""

@@ -271,7 +271,9 @@ def _labels(table: pa.Table, names: Sequence[str]) -> tuple[pa.Array, pa.Array]:
     kind = values.type
     if is_text(kind) or (pa.types.is_nested(kind) and not is_list(kind)):
         return pc.utf8_trim_whitespace(_as_text(table[column]).combine_chunks()), no_kinds
-    tokens = next((table[name].to_pylist() for name in TOKENS if name in table.column_names), None)
+    listed = (name for name in TOKENS if name in table.column_names)
+    of_tokens = next((name for name in listed if is_list(table.schema.field(name).type)), None)
+    tokens = None if of_tokens is None else [row or [] for row in table[of_tokens].to_pylist()]
     if not is_list(kind):
         distinct = pc.dictionary_encode(values)  # few distinct labels
         said = [

@@ -169,7 +169,7 @@ def _entry(name: str, folder: Path) -> RunEntry | None:
 def _file_entry(file: Path) -> RunEntry:
     """Return the entry of a file of rows, such as one that is to be annotated."""
     folder = tempfile.mkdtemp(dir=process_folder(tempfile.gettempdir(), os.getpid()))
-    copy = Path(folder) / f"{file.name}.parquet"
+    copy = Path(folder) / "rows.parquet"
     read_rows(file).to_parquet(copy)
     return RunEntry(file.name, file, DATA_SET, FINISHED, copy=copy)
 

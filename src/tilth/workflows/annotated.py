@@ -194,14 +194,17 @@ def apply_annotations(
             "the set has no labels that people's could replace: let the page of the sample's "
             "results in tilth view write the labelled set"
         )
-    names = [str(one) for one in class_names(features[column]) or ()] if column else []
+    names, shown = (
+        [str(one) for one in class_names(features[name]) or ()] if name else []
+        for name in (column, label_column(table.schema))
+    )
     labels = table[column].to_pylist() if column else []
     counts: Counter[str] = Counter()
     reasons: list[str | None] = []
     scale = _scale(labels)
     kind = table.schema.field(column).type if column else None
     for start in range(0, len(table), _ROWS):
-        rows = canonical_table(table.slice(start, _ROWS), names, read).to_pylist()
+        rows = canonical_table(table.slice(start, _ROWS), shown, read).to_pylist()
         for place, row in enumerate(rows, start):
             found = judged.get(row_key(row["first"], row["text"], row["label"]))
             if found is None:

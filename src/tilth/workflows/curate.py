@@ -79,7 +79,9 @@ def curate_folder(
     rows = read_rows(source)
     annotated: AnnotatedRows | None = None
     if annotations is not None:
-        read = columns_read(as_path(source))
+        text = columns[0]
+        named = [text] if isinstance(text, str) else list(text or ())
+        read = named or columns_read(as_path(source))
         try:
             annotated = apply_annotations(rows, read_judged(annotations), read, columns[1])
         except InputError as error:

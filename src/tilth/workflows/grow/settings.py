@@ -63,6 +63,8 @@ class GrowSources:
         for name in ("train", "validation", "test"):
             if given[name] is not None:
                 given[name] = source_name(given[name])
+        if isinstance(self.text, list | tuple) and len(self.text) == 1:
+            given["text"] = self.text[0]  # the same by either way of calling
         return given
 
 
