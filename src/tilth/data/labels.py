@@ -203,6 +203,11 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def is_number(kind: pa.DataType) -> bool:
+    """Say whether an Arrow type is that of numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
 def is_list(kind: pa.DataType) -> bool:
     """Say whether an Arrow type is that of lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))

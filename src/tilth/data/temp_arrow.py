@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pyarrow as pa
 
+from tilth.data.labels import is_number
 from tilth.errors import InputError, TilthError
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class TempArrowWriter:
             elif schema != self._schema:
                 assert self._schema is not None  # that of the writer
                 schema = pa.unify_schemas(
-                    self._with_texts(self._schema, schema), promote_options="permissive"
+                    _with_texts(self._schema, schema), promote_options="permissive"
                 )
                 if schema != self._schema:
                     self._rewrite(schema)
@@ -200,18 +201,6 @@ class TempArrowWriter:
             )
         return array
 
-    def _with_texts(self, *schemas: pa.Schema) -> list[pa.Schema]:
-        """Return schemas in which a column is of texts in all or in none, if some has numbers."""
-        found = list(schemas)
-        for name in set(found[0].names) & set(found[1].names):
-            kinds = [schema.field(name).type for schema in found]
-            if any(map(pa.types.is_string, kinds)) and any(map(_is_number, kinds)):
-                found = [
-                    schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
-                    for schema in found
-                ]
-        return found
-
     @staticmethod
     def _first_misfit(values: list[Any]) -> int:
         """Return the index of the first value that does not fit those before it."""
@@ -237,8 +226,17 @@ class TempArrowWriter:
         old.unlink()
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+def _with_texts(*schemas: pa.Schema) -> list[pa.Schema]:
+    """Return two schemas in which a column of numbers is of texts where the other one's is."""
+    found = list(schemas)
+    for name in set(found[0].names) & set(found[1].names):
+        kinds = [schema.field(name).type for schema in found]
+        if any(map(pa.types.is_string, kinds)) and any(map(is_number, kinds)):
+            found = [
+                schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+                for schema in found
+            ]
+    return found
 
 
 def _is_mixed(values: list[Any]) -> bool:

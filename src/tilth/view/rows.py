@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from tilth.data.examples import PAIRS, SINGLE, TOKENS
 from tilth.data.formats import as_number
 from tilth.data.hashing import hash_of
-from tilth.data.labels import is_list, is_text
+from tilth.data.labels import is_list, is_number, is_text
 from tilth.data.parquet import parquet_tables, schema_class_names
 from tilth.data.writer import DROP_REASON
 from tilth.errors import TilthError
@@ -74,7 +74,7 @@ def canonical_table(
         "group": _texts(table, *GROUPS),
     }
     for name in NUMBERS:
-        if name in table.column_names and _is_number(table.schema.field(name).type):
+        if name in table.column_names and is_number(table.schema.field(name).type):
             columns[name] = table[name].cast(pa.float32(), safe=False)
     return pa.table(columns)
 
@@ -227,10 +227,6 @@ def plain_label(label: object) -> str | None:
     if number is None or _LEADING_ZERO.match(text):  # "01" is not "1"
         return text
     return str(int(number)) if number.is_integer() else f"{number:g}"
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _joined(table: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:

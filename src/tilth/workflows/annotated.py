@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tilth.data.formats import as_number
+from tilth.data.labels import is_number
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
 from tilth.files import check_input, suggestion
@@ -217,7 +218,7 @@ def apply_annotations(
             new = _label(found, old, names, scale)
             if found.value in (str(True), str(False)) and pa.types.is_boolean(kind):
                 new = found.value == str(True)
-            elif isinstance(new, str) and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            elif isinstance(new, str) and is_number(kind):
                 new = _number(new, kind)
             counts[CORRECTED] += new != old
             labels[place] = new

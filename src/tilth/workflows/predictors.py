@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from tilth.bank.encoder import TextEncoder
 from tilth.data.tokenize import WordTokenizer
@@ -107,6 +106,8 @@ class Described:
 
     def answers(self, rows: Any, *, progress: Progress, **_: Any) -> NDArray[np.float32]:
         """Return probabilities of rows, (rows, labels); only the option `progress` is used."""
+        from scipy.special import softmax  # not above: predictions need it not
+
         found: NDArray[np.float32] = softmax(
             self.similarities(rows.texts, progress) / COSINE_UNIT, axis=1
         )
