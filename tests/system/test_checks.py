@@ -177,6 +177,25 @@ def test_a_real_command_is_as_quick() -> None:
     assert done.stderr == "error: no.jsonl: no such file or folder: check the path\n"
 
 
+def test_training_sets_are_checked_before_torch_is_imported(tmp_path: Path) -> None:
+    odd, tags, out = tmp_path / "odd.jsonl", tmp_path / "tags.jsonl", str(tmp_path / "out")
+    odd.write_text('{"first": "Rain.", "second": "weather"}\n')
+    tags.write_text('{"tokens": ["Ada", "sang"], "tags": ["B-PER"]}\n')
+    known = ("tagger", tags, "tags.jsonl:1: 2 tokens, 1 tags"), *(
+        (kind, odd, "there are first, second" if kind == "classifier" else "among first, second")
+        for kind in ("classifier", "encoder", "scorer")
+    )  # fmt: skip
+    words = [["train", kind, str(data), "--out", out] for kind, data, _ in known]
+    done = python(
+        CHILD.replace(repr(HEAVY), repr(HEAVY[:2])), given="\n".join(map(json.dumps, words))
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    for (kind, _, said), (code, output, heavy) in zip(known, answers, strict=True):
+        assert (code, heavy) == (2, []), kind
+        assert said in output
+    assert not (tmp_path / "out").exists()
+
+
 def test_recipes_are_shown_without_anything_heavy() -> None:
     words = [["recipe", "list"], *(["recipe", "show", name] for name in NAMES.names)]
     done = python(CHILD, given="\n".join(map(json.dumps, words)))

@@ -26,6 +26,7 @@ from tests.tiny.rows import SENTENCES
 from tests.workflows.grown import check_resume, run_grow
 from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.load import repeat_count
+from tilth.classifiers.settings import LABELLED_SHARE
 from tilth.data.sources import load_folder
 from tilth.errors import InputError, TilthError
 from tilth.generation.generate import GenerateRequest
@@ -79,7 +80,6 @@ from tilth.workflows.grow.task import (
     read_grow_task,
     whole_fold,
 )
-from tilth.workflows.train_classifier import LABELLED_SHARE
 
 LABELS = """
 task_name: pond

@@ -76,7 +76,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 @pytest.fixture
 def no_simple(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit no simple baselines: nothing is said of them."""
-    monkeypatch.setattr(training, "baselines", lambda *_, **__: [])
+    monkeypatch.setattr("tilth.workflows.baselines.baselines", lambda *_, **__: [])
 
 
 def train(made: Made, run: Path, *, kind: str = "class", **options: Any) -> Any:

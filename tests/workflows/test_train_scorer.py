@@ -94,7 +94,7 @@ def test_symbols_are_removed_unless_they_are_kept(
         seen.update(texts[0] for texts in (*train.texts, *held.texts))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tilth.workflows.train_scorer.train_on_examples", keep)
+    monkeypatch.setattr("tilth.classifiers.train.train_on_examples", keep)
     for symbols in (False, True):
         seen.clear()
         with pytest.raises(KeyboardInterrupt):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tilth.classifiers.collate import encode
 from tilth.classifiers.logistic import begin_head
+from tilth.classifiers.settings import ENOUGH
 from tilth.classifiers.trainer import (
     LOSS,
     SCORE,
@@ -44,9 +45,6 @@ MEASURES = {
     "class": "accuracy", "multi": "macro F1", "tags": "span F1", "number": "Pearson correlation",
 }  # fmt: skip
 _VALIDATION_BATCH = 64
-# Fewer validation rows choose the weights by chance, and early weights are worse than the last:
-# benchmarks/augment_defaults.py. Seeds are chosen by few rows too: none is worse beforehand.
-ENOUGH = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from tilth.bank.search.decontaminate import Exclusion
-from tilth.data.examples import TAGS, TOKENS, Examples
+from tilth.classifiers.load import TaskSources, check_disjoint
+from tilth.data.examples import TAGS, TOKENS, Examples, read_examples
 from tilth.data.formats import ending_of
 from tilth.data.labels import class_names
 from tilth.data.normalize import normalize_text
@@ -201,3 +202,27 @@ def _named(folder: Path, rows: Dataset, usual: Iterable[str]) -> str:
             f"{', '.join(rows.column_names)}; run tilth augment anew"
         )
     return found
+
+
+def with_validation(
+    run: AugmentedSets, sources: TaskSources
+) -> tuple[AugmentedSets, Dataset | None, dict[str, Any]]:
+    """Return a run without the sentences of another validation set, that set, and the columns."""
+    columns: dict[str, Any] = {
+        name: run.settings.get(name) if (own := getattr(sources, name)) is None else own
+        for name in ("text", "label")
+    }
+    if sources.validation is None:
+        return run, run.validation, columns
+    rows = read_examples(sources.validation, split="validation", **columns)
+    labelled = [(text,) for text in texts_of(run.labelled, run.text)]
+    check_disjoint(
+        "validation", sources.validation, rows.texts, ("labelled", str(run.folder), labelled)
+    )
+    return run.without(rows.sentences), columns_of_run(run, rows), columns
+
+
+def sources_of(run: AugmentedSets, validation: Dataset | None, loss: str) -> TaskSources:
+    """Return an augment run's retrieved and labelled rows as the sets of a training."""
+    labelled = run.truth if loss == "hard" else run.labelled
+    return TaskSources(run.rows, validation, None, labelled, run.text, run.label)

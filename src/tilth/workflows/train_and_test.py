@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
-from tilth.classifiers.finetune import ENOUGH
 from tilth.classifiers.load import (
     NamedTexts,
     TaskSources,
@@ -19,15 +18,13 @@ from tilth.classifiers.load import (
     repeat_count,
     validation_split,
 )
-from tilth.classifiers.settings import ClassifierTraining, Finetuning
-from tilth.classifiers.train import train_first, train_on_sources
+from tilth.classifiers.settings import ENOUGH, LABELLED_SHARE, ClassifierTraining, Finetuning
 from tilth.data.examples import Source, open_rows, read_examples
 from tilth.data.normalize import normalize_text
 from tilth.data.split import written_by_model
 from tilth.errors import InputError
 from tilth.metrics.scores import positive
 from tilth.metrics.significance import RESAMPLES, check_resamples
-from tilth.models.classifier import Classifier, load_classifier
 from tilth.report.augment import write_augment_report
 from tilth.report.classifier import training_results, write_classifier_report
 from tilth.report.run_reader import refuse_edited
@@ -50,15 +47,17 @@ from tilth.workflows.augmented_run import (
     open_augmented,
     refuse_other_labels,
     shared,
+    sources_of,
     texts_of,
+    with_validation,
 )
-from tilth.workflows.baselines import baselines
-from tilth.workflows.evaluate_classifier import System, compare_systems
 from tilth.workflows.settings import EvaluateSettings
-from tilth.workflows.train_classifier import LABELLED_SHARE, sources_of, with_validation
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+    from tilth.models.classifier import Classifier
+    from tilth.workflows.evaluate_classifier import System
 
 BASELINE = "baseline"  # the nested run of the labelled rows alone, or without the first set
 _MOST_EPOCHS = 50.0  # of the labelled rows alone; the paper's few-shot trainings
@@ -97,6 +96,9 @@ class _Job:
         self, systems: Sequence[System], rows: LabeledExamples, data: Source, **columns: Any
     ) -> dict[str, Any]:
         """Compare systems and the simple baselines, fitted on rows."""
+        from tilth.workflows.baselines import baselines
+        from tilth.workflows.evaluate_classifier import compare_systems
+
         device, quiet = self.settings.device, self.settings.quiet
         simple = baselines(rows, device=device, quiet=quiet) if self.baseline else []
         training = self.settings.finetuning
@@ -221,6 +223,12 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
         refuse_other_labels(found_labels[0].kind, names, source, str(test), examples)
         known = (normalize_text(one) for given in learnt for one in given.sentences)
         notes += _shared_note(shared(examples, known), len(examples), "training rows")
+    rows, held = read_training_sets(
+        sources, tags=job.tags, hard=settings.loss == "hard", seed=settings.finetuning.seed
+    )  # all sets are checked before torch is imported
+    from tilth.classifiers.train import train_first, train_on_sources
+    from tilth.workflows.evaluate_classifier import System
+
     plain = settings
     if job.first is not None:
         settings = train_first(job.first, settings, out, tags=job.tags)
@@ -229,9 +237,6 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
     if job.first is not None and job.baseline:
         alone = train_on_sources(sources, plain, out / BASELINE, tags=job.tags)
         systems.append(System(WITHOUT_FIRST, alone, plain.base))
-    rows, held = read_training_sets(
-        sources, tags=job.tags, hard=settings.loss == "hard", seed=settings.finetuning.seed
-    )
     if test is not None:
         tested = job.compare_on_test(systems, rows, test, **columns)
     elif held is not None:
@@ -265,6 +270,9 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
         known = map(normalize_text, texts_of(run.labelled, run.text))
         notes += _shared_note(shared(examples, known), len(examples), "labelled rows")
         run = run.without(examples.sentences)
+    from tilth.classifiers.train import train_on_sources
+    from tilth.workflows.evaluate_classifier import System
+
     teacher = _teacher_of(run, settings.device)
     sets, times = sources_of(run, chosen, settings.loss), 0
     if job.with_labelled:
@@ -312,6 +320,8 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
 
 
 def _teacher_of(run: AugmentedSets, device: str) -> Classifier:
+    from tilth.models.classifier import load_classifier
+
     try:
         return load_classifier(run.teacher, device=device)
     except InputError as error:

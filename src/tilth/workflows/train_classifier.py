@@ -5,28 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilth.classifiers.load import TaskSources, check_disjoint
-from tilth.classifiers.settings import ClassifierTraining, Finetuning
+from tilth.classifiers.settings import LABELLED_SHARE, ClassifierTraining, Finetuning
 from tilth.classifiers.train import train_on_sources
-from tilth.data.examples import Source, read_examples
+from tilth.data.examples import Source
 from tilth.errors import InputError
 from tilth.limits import settings_of
 from tilth.models.classifier import Classifier
 from tilth.models.names import name_of
 from tilth.workflows.augmented_run import (
-    AugmentedSets,
-    columns_of_run,
     is_augmented,
     open_augmented,
-    texts_of,
+    sources_of,
+    with_validation,
 )
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-
-LABELLED_SHARE = 0.25  # of the labelled rows; retrieved ones are less similar to the task
 
 
 def train_classifier(
@@ -168,27 +162,3 @@ def _train(
         ))  # fmt: skip
     found = train_on_sources(sources, settings, out, tags=tags, labels=labels)
     return found if out is not None else replace(found, name=f"{found.name}, trained in memory")
-
-
-def with_validation(
-    run: AugmentedSets, sources: TaskSources
-) -> tuple[AugmentedSets, Dataset | None, dict[str, Any]]:
-    """Return a run without the sentences of another validation set, that set, and the columns."""
-    columns: dict[str, Any] = {
-        name: run.settings.get(name) if (own := getattr(sources, name)) is None else own
-        for name in ("text", "label")
-    }
-    if sources.validation is None:
-        return run, run.validation, columns
-    rows = read_examples(sources.validation, split="validation", **columns)
-    labelled = [(text,) for text in texts_of(run.labelled, run.text)]
-    check_disjoint(
-        "validation", sources.validation, rows.texts, ("labelled", str(run.folder), labelled)
-    )
-    return run.without(rows.sentences), columns_of_run(run, rows), columns
-
-
-def sources_of(run: AugmentedSets, validation: Dataset | None, loss: str) -> TaskSources:
-    """Return an augment run's retrieved and labelled rows as the sets of a training."""
-    labelled = run.truth if loss == "hard" else run.labelled
-    return TaskSources(run.rows, validation, None, labelled, run.text, run.label)

@@ -7,15 +7,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.encoders.bi_encoder import train_encoder
 from tilth.encoders.graded_pairs import TrainingPairs, read_pairs
-from tilth.encoders.train import SCORES
 from tilth.errors import InputError
 from tilth.evaluate.overlap import apart
 from tilth.evaluate.sts import check_sets, most_wrong_pairs, summarise_sts
 from tilth.evaluate.sts_files import known_columns
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
-from tilth.models.encoder import load_encoder
 from tilth.models.names import ENCODER
 from tilth.report.encoders import EncoderComparison, write_encoder_report
 from tilth.report.systems import generated_words
@@ -96,6 +93,10 @@ def train_and_measure(
         training = replace(training, text=None, label=None)
         dropped = before - len(parts.all_rows())
         notes.append(f"{dropped:,} pairs hold a sentence of the sets and were left out.")
+    from tilth.encoders.bi_encoder import train_encoder  # imports torch
+    from tilth.encoders.train import SCORES
+    from tilth.models.encoder import load_encoder
+
     encoder = train_encoder(
         parts.splits() if options.drop_overlap else source, base, out,
         device=device, overwrite=overwrite, quiet=quiet, **asdict(training),
@@ -143,6 +144,8 @@ def train_and_measure(
 
 def _shipped(base: str, device: str) -> dict[str, SentenceTransformer]:
     """Return the shipped encoders other than the base that are installed."""
+    from tilth.models.encoder import load_encoder
+
     found = {}
     for name in SHIPPED:
         if ENCODER.starters.get(base) != ENCODER.starters[name]:

@@ -10,14 +10,11 @@ import numpy as np
 from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.load import NamedTexts, check_disjoint
 from tilth.classifiers.settings import ClassifierTraining
-from tilth.classifiers.train import train_first, train_on_examples
 from tilth.data.examples import read_examples
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs, read_pairs
 from tilth.errors import TilthError
 from tilth.metrics.correlation import bootstrap_spearman, pearson, spearman
 from tilth.metrics.significance import RESAMPLES, percentile_interval
-from tilth.models.polarity import has_polarity
-from tilth.models.scorer import load_scorer
 from tilth.paraphrase.similarity import without_symbols
 from tilth.runs import finished_results, refuse_inside, write_results
 from tilth.workflows.settings import ScorerOptions
@@ -70,6 +67,8 @@ def train_scorer(
     if options.test is not None:
         test = read_dev_pairs(options.test, "test", highest=highest, names=names)
         check_disjoint("test", options.test, _pairs_of(test), *known)
+    from tilth.classifiers.train import train_first, train_on_examples  # imports torch
+
     settings = ClassifierTraining(
         options.base, training, seeds=options.seeds, device=device, overwrite=overwrite,
         quiet=quiet,
@@ -108,6 +107,9 @@ def _compare(
     out: Path, pairs: Dataset, options: ScorerOptions, device: str
 ) -> dict[str, dict[str, float]]:
     """Return the correlations x 100 of the new and of the shipped scorer with labels of pairs."""
+    from tilth.models.polarity import has_polarity
+    from tilth.models.scorer import load_scorer
+
     names = {"trained": str(out), "shipped": "starter"} if has_polarity() else {"trained": str(out)}
     gold = np.array(pairs[LABEL][:], np.float64)  # (pairs,)
     sides = [_texts(pairs[side][:], options) for side in (TEXT_A, TEXT_B)]

@@ -19,7 +19,7 @@ from tilth.classifiers.examples import LabeledExamples, concatenate, repeat
 from tilth.classifiers.finetune import fine_tune, new_for
 from tilth.classifiers.load import MOST_TIMES, repeat_count
 from tilth.classifiers.logistic import Head, begin_head
-from tilth.classifiers.settings import Finetuning
+from tilth.classifiers.settings import LABELLED_SHARE, Finetuning
 from tilth.encoders.label_contrast import train_label_contrast
 from tilth.encoders.setfit import train_setfit
 from tilth.limits import later_seed
@@ -41,7 +41,6 @@ from tilth.workflows.grow.sources import (
     RowsByOrigin,
     Sources,
 )
-from tilth.workflows.train_classifier import LABELLED_SHARE
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

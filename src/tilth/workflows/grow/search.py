@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tilth.classifiers.settings import LABELLED_SHARE
 from tilth.metrics.agreement import wilson
 from tilth.metrics.significance import Interval, mean_interval
 from tilth.models.trainer import MODEL, is_whole
@@ -31,7 +32,6 @@ from tilth.workflows.grow.arms import (
     temperature_of,
 )
 from tilth.workflows.grow.task import ALIKE, DOMAIN
-from tilth.workflows.train_classifier import LABELLED_SHARE
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.settings import Growth
