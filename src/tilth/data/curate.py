@@ -145,6 +145,7 @@ def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
         why = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         raise InputError(f"no row is left of {len(rows)} ({why}): give a set with other rows")
     _warn_of_lost_labels(rows, kept)
+    _warn_of_conflicts(rows, kept)
     table, labels = rows.table, rows.numbers
     if labels is not None and options.smoothing:
         labels = _smooth(labels, kept, options.smoothing)
@@ -313,6 +314,14 @@ def _warn_of_lost_labels(rows: LabelledTable, kept: NDArray[np.bool_]) -> None:
     if firsts:
         names = ", ".join(repr(str(rows.table[LABEL_COLUMN][first])) for first in firsts)
         log.warning("no row is left of label %s: a model trained on the rest lacks it", names)
+
+
+def _warn_of_conflicts(rows: LabelledTable, kept: NDArray[np.bool_]) -> None:
+    """Warn of texts or pairs that are kept with several labels."""
+    ranks = rank_in_group(group_ids(*(codes[kept] for codes in rows.codes)))
+    if count := int((ranks == 1).sum()):
+        what = "pairs" if rows.is_pair else "texts"
+        log.warning("%d %s occur more than once with different labels; all are kept", count, what)
 
 
 def _in_order(codes: NDArray[np.int64]) -> NDArray[np.int64]:
