@@ -186,6 +186,8 @@ def test_training_sets_are_checked_before_torch_is_imported(tmp_path: Path) -> N
         for kind in ("classifier", "encoder", "scorer")
     )  # fmt: skip
     words = [["train", kind, str(data), "--out", out] for kind, data, _ in known]
+    words += [["grow", "--train", str(odd), "--raw", str(odd), "--out", out]]
+    known = *known, ("grow", odd, "there are first, second")
     done = python(
         CHILD.replace(repr(HEAVY), repr(HEAVY[:2])), given="\n".join(map(json.dumps, words))
     )

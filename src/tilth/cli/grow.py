@@ -11,7 +11,7 @@ from tilth.cli.app import Fields
 from tilth.cli.options import DATA, LM, PATH, TASK, Common, Out
 from tilth.cli.screen import command_line, print_json, print_table, say
 from tilth.limits import Resamples
-from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
+from tilth.workflows.grow.settings import CLASSIFICATION, GrowSources, Growth, check_growth
 
 if TYPE_CHECKING:
     from tilth.workflows.grow.plan import Plan
@@ -47,6 +47,10 @@ def grow(
     [dim]tilth grow --task similarity --raw corpus/ --train pairs.jsonl --out runs/encoder[/dim]
     """
     check_growth(sources, settings, out)
+    if settings.task == CLASSIFICATION:
+        from tilth.workflows.grow.task import read_grow_task
+
+        read_grow_task(sources)  # what is wrong in a set is told before torch is imported
     from tilth.workflows.grow import grow as work
 
     if plan:
