@@ -98,10 +98,9 @@ class Compiled:
         kept = _kept(self.module, name)
         if kept is None:
             symbol, code = _compile(getattr(importlib.import_module(self.module), self.name), kinds)
-            _keep(self.module, name, symbol.encode() + b"\n" + code)
+            _keep(self.module, name, f"{symbol} {_digest(code)}\n".encode() + code)
         else:
-            head, _, code = kept.partition(b"\n")
-            symbol = head.decode()
+            symbol, code = kept
         types: list[Any] = []
         for kind in kinds:
             types += [_SIZE] * (5 + 2 * kind[1]) if isinstance(kind, tuple) else [kind]
@@ -204,13 +203,21 @@ def _folders(module: str) -> list[Path]:
     return [beside, cache / "tilth"] if cache.is_absolute() else [beside]
 
 
-def _kept(module: str, name: str) -> bytes | None:
+def _kept(module: str, name: str) -> tuple[str, bytes] | None:
+    """Return the function's name and the object code that are kept; None: none, or damaged."""
     for folder in _folders(module):
         try:
-            return (folder / name).read_bytes()
-        except OSError:  # noqa: PERF203 - two folders
+            head, _, code = (folder / name).read_bytes().partition(b"\n")
+        except OSError:
             continue
+        symbol, _, digest = head.decode(errors="replace").partition(" ")
+        if digest == _digest(code):
+            return symbol, code
     return None
+
+
+def _digest(code: bytes) -> str:
+    return blake2b(code, digest_size=10).hexdigest()
 
 
 def _keep(module: str, name: str, content: bytes) -> None:

@@ -24,7 +24,8 @@ OPEN = {"min_chars": 1, "min_words": 1, "max_chars": 4000, "min_letters": 0, "ma
 
 
 def lines(*documents: str, first: int = 1) -> Block:
-    return Block("talk.txt", 0, first, "\n".join(documents).encode())
+    data = "\n".join(documents).encode()
+    return Block("talk.txt", 0, first, data, len(data))
 
 
 def kept(*texts: str, **rules: object) -> list[bool]:
@@ -45,7 +46,7 @@ def test_sentences_know_their_document_and_keys() -> None:
     keys = np.stack([found.table[name].to_numpy() for name in NEAR], 1)
     assert (keys == near_keys(normalize_texts(pa.array(texts)))).all()
     assert (found.documents, found.drops) == (2, {})
-    block = Block("a.csv", 0, 2, ["The first line\nand a second.", "Here is more."], [2, 5])
+    block = Block("a.csv", 0, 2, ["The first line\nand a second.", "Here is more."], 43, [2, 5])
     found = sentences_of_documents(block)
     assert found.table["text"].to_pylist() == ["The first line", "and a second.", "Here is more."]
     assert found.table["document"].to_pylist() == [2, 2, 5]

@@ -107,9 +107,11 @@ def made(kind: str, auto_class: Any = AutoModelForSequenceClassification, **chan
     return model
 
 
-def padded_batch() -> Any:
+def padded_batch(side: str = "right") -> Any:
     texts = [*salads(5), "a", "man sleeps"]
-    return word_tokenizer()(texts, padding=True, return_tensors="pt", return_token_type_ids=False)
+    return word_tokenizer()(
+        texts, padding=True, padding_side=side, return_tensors="pt", return_token_type_ids=False
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,6 +139,20 @@ def test_tokens_have_the_logits_they_have_with_padding(kind: str) -> None:
     with unpadded(model):
         found = model(**inputs).logits
     there = inputs["attention_mask"].bool()
+    torch.testing.assert_close(found[there], expected[there], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_batch_may_be_padded_before_its_texts(kind: str, *, learns: bool) -> None:
+    model = made(kind, AutoModelForTokenClassification)
+    inputs = padded_batch("left")
+    there = inputs["attention_mask"].bool()
+    assert not there[:, 0].all()
+    with torch.set_grad_enabled(learns):
+        expected = model(**inputs).logits
+        with unpadded(model):
+            found = model(**inputs).logits
     torch.testing.assert_close(found[there], expected[there], rtol=1e-4, atol=1e-4)
 
 

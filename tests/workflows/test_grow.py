@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from datasets import Dataset
@@ -28,14 +29,17 @@ from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.load import repeat_count
 from tilth.classifiers.settings import LABELLED_SHARE
 from tilth.data.sources import load_folder
+from tilth.data.writer import DatasetWriter
 from tilth.errors import InputError, TilthError
 from tilth.generation.generate import GenerateRequest
 from tilth.generation.label_fit import warn_of_likes
 from tilth.models import load_encoder
 from tilth.models.classifier import load_classifier
+from tilth.models.trainer import save_whole
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.runs import Run, RunMismatch
+from tilth.storage import remove
 from tilth.view.runs import FINISHED as DONE
 from tilth.view.runs import STOPPED, _run_entry
 from tilth.workflows.grow import grow as growing
@@ -105,6 +109,17 @@ def test_labelled_rows_that_another_set_holds_are_left_out(tmp_path: Path) -> No
         )
     )
     assert (len(task.rows), task.rows.texts[0]) == (51, (rows[9]["text"],))
+
+
+def test_texts_that_differ_in_case_alone_are_one_row(caplog: pytest.LogCaptureFixture) -> None:
+    rows = classed(60)
+    again = [{**row, "text": f"{row['text'].upper()}!"} for row in rows[:20]]
+    other = [{"text": rows[30]["text"].title(), "label": rows[31]["label"]}]
+    task = read_grow_task(GrowSources([*rows, *again, *other]))
+    assert [text for (text,) in task.rows.texts] == [
+        row["text"] for row in rows if row is not rows[30]
+    ]
+    assert "1 texts have several labels: they are left out" in caplog.text
 
 
 def test_rows_in_memory_are_read_as_those_of_files(tmp_path: Path) -> None:
@@ -329,6 +344,36 @@ def test_a_search_ends_with_the_budget_and_goes_on_with_a_larger_one(tmp_path: P
     with run:
         assert search.go() == FINISHED
     assert kept[-1] == "a + b"
+
+
+def test_a_trial_leaves_time_to_train_what_it_measures_on_all_rows(tmp_path: Path) -> None:
+    search, run, _ = search_in(tmp_path / "run", CHANCES, budget="100s")
+    search.speeds = SimpleNamespace(  # type: ignore[assignment]
+        seconds=lambda arm, *_: 40.0 if arm.sources else 1.0
+    )
+    plain, dear = ARMS[2], ARMS[4]
+    with run:
+        search._try(plain, search.folds[0])
+        search.spent_before = 10.0
+        assert not search._is_over(dear, 1)
+        search.spent_before = 20.0  # 40 to try it, 41 to keep it and what it is compared with
+        assert search._is_over(dear, 1)
+
+
+def test_the_first_round_keeps_what_is_surely_better(tmp_path: Path) -> None:
+    search, run, _ = search_in(tmp_path / "run", {**CHANCES, "a": 0.95})
+    kept: list[str] = []
+
+    def keep(arm: Arm) -> None:
+        kept.append(arm.name)
+        save_whole(run.path / "unfinished", run.path / "model", Path.mkdir)
+        run.write_results({"arm": arm.name})
+
+    search.keep = keep
+    with run:
+        assert not search._rung(ARMS[:5], search.folds[:2], 0)
+    assert (kept[0], kept[-1]) == (PLAIN, "a")
+    assert len(kept) == len(set(kept[:-1])) + 1  # the last again at the end of the round
 
 
 def test_the_reference_is_tried_first_and_the_learning_curve_last(tmp_path: Path) -> None:
@@ -1418,6 +1463,7 @@ def test_a_budget_that_is_spent_before_the_search_leaves_a_model_and_says_so(
     notes = " ".join(found["notes"])
     assert "no labelled rows" not in notes
     assert "Not tried in the search, as the budget is too short: majority" in notes
+    assert re.search(r"Nothing was measured: .* --budget \d+m is enough for a first round", notes)
     assert load_classifier(str(place / "out"), device="cpu").labels == found["labels"]
 
 
@@ -1631,7 +1677,7 @@ def test_examples_that_are_texts_of_a_set_are_left_out(
 ) -> None:
     known = [row["text"] for row in classed(24)][:2]
     spec = {"task_name": "pond", "labels": {name: {"description": f"about {name}", "examples": [
-        *([f"  {known.pop()} "] if known else []), f"A new text about {name}."
+        *([f"  {known.pop().upper()}! "] if known else []), f"A new text about {name}."
     ]} for name in ("animal", "water", "none")}}  # fmt: skip
     (place / "labels.json").write_text(json.dumps(spec))
     sources = GrowSources(str(place / "train.jsonl"), labels=str(place / "labels.json"))
@@ -1656,6 +1702,54 @@ def test_texts_that_cannot_be_generated_end_a_run_only_if_it_has_nothing_else(
     found = run_grow(place, raw=(), test=None, folds=2, **how)
     assert found["dropped"] == ["generated"]
     assert "left out: generated (no generated text fits its label)" in caplog.text
+    assert "Left out: generated (no generated text fits its label)." in found["notes"]
+
+
+def test_what_was_written_is_read_without_the_language_model(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = GrowSources(str(place / "train.jsonl"), labels=str(place / "labels.yaml"))
+    task = read_grow_task(sources)
+    with DatasetWriter(place / "generated" / "dataset") as writer:
+        writer.write(pa.table({"text": ["A pond."], "label": ["water"], "label_fit": [0.2]}))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise InputError("no connection")
+
+    monkeypatch.setattr("tilth.models.load_lm", fail)
+    assert Sources(task, None, Growth(model="m"), place, "cpu").texts.texts == [("A pond.",)]
+
+
+def test_a_process_that_is_killed_while_it_saves_a_model_keeps_the_seconds(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try_only(monkeypatch, MAJORITY, CONTRAST)
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    whole = run_grow(place, base, test=None)
+    before = read_json(place / "out" / "kept.json")["seconds"]
+    remove(place / "out" / "model")
+    remove(place / "out" / "results.json")
+    with monkeypatch.context() as patch:
+        patch.setattr("tilth.workflows.grow.growing.save_whole", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_grow(place, base, test=None)
+    assert read_json(place / "out" / "kept.json")["seconds"] == before > 0
+    again = run_grow(place, base, test=None)
+    assert (again["arm"], again["arms"]) == (whole["arm"], whole["arms"])
+    assert read_json(place / "out" / "kept.json")["seconds"] > before
+
+
+def test_a_finished_run_is_read_without_its_sources(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try_only(monkeypatch, MAJORITY, CONTRAST)
+    whole = run_grow(place, base, test=None)
+    assert whole["wrong"] == sorted(whole["wrong"], key=lambda row: -row["probability"])
+    monkeypatch.setattr(growing._GrowingClassifier, "prepare", None)
+    assert run_grow(place, base, test=None) == whole
 
 
 def test_more_rows_take_longer() -> None:

@@ -410,6 +410,21 @@ def test_no_raw_sentence_of_a_labelled_pair_is_drawn(place: Path) -> None:
     assert 0 <= min(graded["label"][:]) < max(graded["label"][:]) <= 1
 
 
+def test_as_many_short_sentences_are_drawn_as_there_are(place: Path) -> None:
+    long = [" ".join([text] * (1 + 300 // len(text))) for text in salads(60, seed=3)]
+    write_lines(place / "raw.txt", [*salads(40), *long])
+    _, makes = sources_in(place)
+    assert [len(makes.sentences(count)) for count in (1, 30, 500)] == [1, 30, 40]
+
+
+def test_too_few_sentences_for_pairs_are_refused(place: Path) -> None:
+    write_lines(place / "raw.txt", ["A man sleeps in a small boat.", "Nobody knows the long way."])
+    _, makes = sources_in(place)
+    for source in (NEAR, DISTILLED):
+        with pytest.raises(InputError, match="give more raw text"):
+            makes.rows(source, 30)
+
+
 def test_rewrites_and_generated_pairs_are_runs_of_the_run(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

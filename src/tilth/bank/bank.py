@@ -26,13 +26,14 @@ from tilth.bank.search.decontaminate import Exclusion, remove_excluded
 from tilth.bank.search.exact import find_candidates, rescore
 from tilth.bank.search.ivf import INDEX, INDEX_JSON, Index, damaged_index
 from tilth.bank.settings import BankSettings, Format, IndexSettings, Rules, core_count
-from tilth.bank.store import TEXT, Ids, Selected, Store, check_files, load_quantizer
+from tilth.bank.store import TEXT, Ids, Selected, Store, check_files, load_quantizer, miscounted
 from tilth.errors import InputError, TilthError
 from tilth.limits import CORES, OVERSAMPLE, SIMILARITY
 from tilth.models.names import FITTED
 from tilth.runs import Progress
 from tilth.runs.cluster import Cluster
 from tilth.storage import as_path, pull
+from tilth.urls import url_of
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -72,7 +73,7 @@ class Bank(Store):
     def __repr__(self) -> str:
         """Return one line."""
         about = f"{len(self):,} sentences, encoder {self.manifest.encoder!r}"
-        return f"Bank({str(self.path)!r}, {about})"
+        return f"Bank({url_of(self.path) or str(self.path)!r}, {about})"
 
     @classmethod
     def open(
@@ -283,6 +284,7 @@ class Bank(Store):
             factor = factor if nprobe is None else max(factor, self.index.oversample)
         factor = factor if oversample is None else oversample
         wanted, candidates = k, int(np.ceil(k * factor)) + _MORE
+        least = (k + candidates) // 2  # to be left of them
         with self.on_cluster(cluster):
             while True:
                 candidates = min(candidates, len(self))
@@ -291,11 +293,13 @@ class Bank(Store):
                 )
                 if min_similarity is not None:
                     similarities[similarities < min_similarity] = -np.inf
-                enough = np.isfinite(similarities).sum(axis=1) >= min(wanted, candidates)
+                before = np.isfinite(similarities).sum(axis=1)
                 removed = remove_excluded(self, ids, similarities, exclusions, k)
-                # Search more candidates where exclusions leave too few.
+                # Search more candidates where exclusions leave too few hits, or too few to choose
+                # them from.
                 left = np.isfinite(similarities).sum(axis=1)
-                cut = enough & (left < k) & (candidates < len(self))
+                cut = (left < k) | (candidates - (before - left) < least)
+                cut &= (before >= min(wanted, candidates)) & (candidates < len(self))
                 if not (exclusions and cut.any()):
                     return best_hits(self, names, ids, similarities, k, removed)
                 wanted, candidates = 2 * wanted, 2 * candidates
@@ -501,6 +505,8 @@ def check_bank(path: Path, *, quiet: bool = False) -> BankCheck:
             progress.advance((done + read >> 20) - (done >> 20))
             done += read
             lines += damage
+    if not lines:
+        lines += miscounted(path, manifest)
     lines += damaged_index(path)
     if manifest.encoder.partition(":")[0] in FITTED:  # on the bank's own sentences
         from tilth.bank.encoder import load_bank_encoder

@@ -159,6 +159,11 @@ def _job(path: Path, settings: dict[str, Any], *, overwrite: bool) -> Iterator[R
             f"{path}: an addition of other sources or settings is unfinished there: finish it with "
             "its own command, or drop it with --overwrite"
         ) from error
+    except InputError as error:
+        raise InputError(
+            f"{path / ADDING}: holds something else than an unfinished addition: remove that "
+            "folder and run the same command again"
+        ) from error
     try:
         with run:
             yield run

@@ -74,13 +74,17 @@ def query_vectors(
     if isinstance(queries, Queries):
         vectors, names = queries.vectors, list(queries.names)
     elif _are_vectors(queries):
-        vectors = np.atleast_2d(np.asarray(queries, np.float32))
+        with np.errstate(over="ignore"):  # refused below
+            vectors = np.atleast_2d(np.asarray(queries, np.float32))
         names = [f"query {number}" for number in range(len(vectors))]
     else:
         names = query_texts(queries)
         for name in names:
             if not isinstance(name, str) or not name.strip():
-                raise InputError(f"query {name!r:.60} is empty or no text: give sentences")
+                raise InputError(
+                    f"query {name!r:.60} is empty or no text: give sentences, or an array of "
+                    "vectors"
+                )
             check_characters(f"query {name!r:.60}", name)
         vectors = encode(names)
     if not len(vectors):

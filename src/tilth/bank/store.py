@@ -312,9 +312,15 @@ def read_shard(folder: Path, name: str, made_of: str) -> Shard | None:
 def read_table(path: Path) -> pa.Table:
     """Map a shard's texts into memory."""
     try:
-        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     except (OSError, pa.ArrowException) as error:
         raise TilthError(f"{path}: cannot be read ({error}): run `tilth bank check`") from error
+    for texts in table[TEXT].chunks:  # Arrow follows wrong places of texts out of the file
+        _, starts, data = texts.buffers()
+        places = np.frombuffer(starts, np.int32)[texts.offset :][: len(texts) + 1]
+        if len(texts) and (places[0] < 0 or (np.diff(places) < 0).any() or places[-1] > data.size):
+            raise TilthError(f"{path}: is not what was written: run `tilth bank check`")
+    return table
 
 
 def load_quantizer(bank: Path, manifest: Manifest) -> Quantizer:
@@ -360,6 +366,17 @@ def check_files(bank: Path, manifest: Manifest) -> Iterator[tuple[int, list[str]
         except OSError as error:
             lines.append(f"{path}: cannot be read ({error.strerror or error})")
         yield size, lines
+
+
+def miscounted(bank: Path, manifest: Manifest) -> list[str]:
+    """Return a line on the first file that does not hold the manifest's number of sentences."""
+    try:
+        for shard in Store(bank, manifest).shards:
+            _ = shard.codes, shard.scales, shard.residual, shard.signs, shard.table
+    except TilthError as error:
+        path, _, _ = str(error).partition(": ")
+        return [f"{path}: holds another number of sentences than the bank's bank.json says"]
+    return []
 
 
 def _files(bank: Path, manifest: Manifest) -> Iterator[tuple[Path, int, str]]:

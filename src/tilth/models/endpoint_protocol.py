@@ -7,6 +7,7 @@ llama-cpp-python and Ollama.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -152,7 +153,10 @@ def _prompt_likelihood(answer: dict[str, Any], usage: dict[str, Any]) -> float |
         values = values[: len(values) - (1 if written is None else _count(written))]
         if len(values) < _count(usage.get("prompt_tokens")) - 1:
             return None  # of the text written alone
-    return sum(float(value) for value in values if value is not None) if values else None
+    total = sum(float(value) for value in values if value is not None)
+    if not math.isfinite(total):  # JSON may hold NaN
+        raise ValueError("a log-probability is a number")
+    return total if values else None
 
 
 def _count(value: Any) -> int:

@@ -25,6 +25,7 @@ _MAX_TOKENS = 512  # for a model without a stated limit
 # Architectures whose first positions are reserved for padding.
 _SHIFTED = (
     "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "data2vec-text", "mpnet",
+    "roberta-prelayernorm", "xmod", "ibert", "luke", "lilt", "markuplm", "esm",
 )  # fmt: skip
 # Names of dropouts in the configs of architectures.
 DROPOUTS = (

@@ -166,6 +166,8 @@ class _Packing:
             multiple = min(1 << max(count.bit_length() - 4, 4), _TRAINING_MULTIPLE)
         self.spare = -count % multiple
         self.is_packed = not torch.is_grad_enabled() or count + self.spare < _FULL * texts * width
+        if self.is_packed:  # and padded again for attention: at the end, whatever the batch was
+            self.mask = torch.arange(width) < torch.from_numpy(self.counts)[:, None]
 
     def _gather(self, rows: Tensor) -> Tensor:
         """Return the tokens of a padded batch, (texts * width, ...), and spare tokens of 0."""

@@ -132,7 +132,7 @@ def _read_task(steps: Steps[StiltsScale], name: str) -> TaskParts:
     """Read a task: GLUE's is measured on its dev part, for the test labels are not public."""
     import numpy as np
 
-    from tilth.recipes.paraphrase_tasks import TaskParts, draw_rows, rows_of
+    from tilth.recipes.paraphrase_tasks import TaskParts, draw_rows, rows_of, without_texts_of
     from tilth.recipes.sentaugment_steps import task_files
 
     folder = next(
@@ -155,12 +155,13 @@ def _read_task(steps: Steps[StiltsScale], name: str) -> TaskParts:
                 f"classify/{name}, or sts/{name}-{part}"
             )
     rows = draw_rows(rows_of(files["train"]))
+    test = rows_of(files[measured], rows)
+    rows = without_texts_of(rows, test)
     held = min(steps.scale.held, len(rows) // 5)
     size = min(steps.scale.rows, len(rows) - held)
     order = np.arange(len(rows))
     return TaskParts(
-        name, rows.select(order[:size]), rows.select(order[len(rows) - held :]),
-        rows_of(files[measured], rows),
+        name, rows.select(order[:size]), rows.select(order[len(rows) - held :]), test
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from tilth.classifiers.examples import LabeledExamples, concatenate, labeled_exa
 from tilth.classifiers.finetune import fine_tune, new_for
 from tilth.classifiers.settings import Finetuning
 from tilth.data.examples import Examples, read_examples
+from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
 from tilth.evaluate.glue import TASKS, accuracy, glue_scores
 from tilth.models.classifier import fingerprint_classifier, new_classifier
@@ -106,6 +107,16 @@ def draw_rows(rows: LabeledExamples, size: int | None = None) -> LabeledExamples
     """Return at most so many rows in a random order that a smaller draw begins with, too."""
     order = np.random.default_rng(0).permutation(len(rows))
     return rows.select(order[:size])
+
+
+def without_texts_of(rows: LabeledExamples, measured: LabeledExamples) -> LabeledExamples:
+    """Leave out the rows whose texts the measured part has, too, but for case and punctuation."""
+    known = {tuple(map(normalize_text, texts)) for texts in measured.texts}
+    kept = [
+        row for row, texts in enumerate(rows.texts)
+        if tuple(map(normalize_text, texts)) not in known
+    ]  # fmt: skip
+    return rows.select(np.array(kept, np.int64))
 
 
 def asked(pair: tuple[int, int], beams: int) -> RewriteSettings:

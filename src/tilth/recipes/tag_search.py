@@ -134,7 +134,7 @@ def _row(task: TaskParts, pair: Pair, one: _Tried) -> Row:
 
 
 def _read_task(steps: Steps[SearchScale]) -> TaskParts:
-    from tilth.recipes.paraphrase_tasks import TaskParts, draw_rows, rows_of
+    from tilth.recipes.paraphrase_tasks import TaskParts, draw_rows, rows_of, without_texts_of
     from tilth.recipes.sentaugment_steps import task_files
 
     files = task_files(steps.data)
@@ -145,7 +145,8 @@ def _read_task(steps: Steps[SearchScale]) -> TaskParts:
                 "train and chooses on dev"
             )
     train = draw_rows(rows_of(files["train"]))
-    return TaskParts(steps.data.resolve().name, train, None, rows_of(files["dev"], train))
+    dev = rows_of(files["dev"], train)
+    return TaskParts(steps.data.resolve().name, without_texts_of(train, dev), None, dev)
 
 
 def _scores(

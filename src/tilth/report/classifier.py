@@ -173,7 +173,7 @@ def error_texts(
 ) -> Iterator[tuple[str, dict[str, str], list[list[str]]]]:
     """Yield title, columns and rows of each table of examples."""
     changed = tested.get("changed") or {}
-    own, *others = (system["name"] for system in tested["systems"])
+    own, *others = [system["name"] for system in tested.get("systems", ())] or [""]
     if others:
         titles = {"mended": "Right by {0}, wrong by {1}", "spoilt": "Wrong by {0}, right by {1}"}
         columns = {"text": "wide", "right": "side", others[0]: "side", own: "side"}

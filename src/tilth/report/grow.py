@@ -67,7 +67,7 @@ def write_grow_report(folder: Path) -> Path:
             [one["text"], one["predicted"], number(one["confidence"], 2)]
             for one in results.get("to_label", [])
         ],
-        texts=list(error_texts(tested, tested["systems"][0]["scores"])) if own and tested else [],
+        texts=list(error_texts(tested or results, own)) if own else [],
         metric=_metric(results).capitalize(),
         reference=results["reference"],
         learnt=_learnt(folder),

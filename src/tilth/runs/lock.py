@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 SECONDS_HELD, SECONDS_BETWEEN = 60.0, 15.0
 _TRIES, _LONGEST_WAIT = 3, 2.0  # of writers that start together
-_BUSY = "is writing here: wait for it, or choose another --out"
+_BUSY = "is writing here: wait for it, or choose another folder"
 
 
 class RunLocked(TilthError):  # noqa: N818 - named for what it is

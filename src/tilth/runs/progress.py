@@ -70,6 +70,7 @@ class Progress:
     def line(self) -> str:
         """Return the state as one line."""
         seconds, here = time.monotonic() - self._begun, self.done - self._before
+        self.total = max(self.total, self.done)  # it may be an estimate
         left = (self.total - self.done) * seconds / max(here, 1)
         ends = f", {duration_words(left)} left" if here else ""
         return f"{self.done}/{self.total} {self._what}, {self._rate()}{ends}"

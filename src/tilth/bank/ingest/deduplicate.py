@@ -77,7 +77,8 @@ def find_duplicates(
 
     Exact duplicates are equal when normalized; the first stays. Near duplicates have a Jaccard
     similarity of 0.8 or more with an earlier sentence that shares a MinHash key with them and is
-    not dropped yet. The keys find 95% of the pairs at 0.8 and nearly all at 0.9.
+    not dropped yet. The keys find 95% of the pairs at 0.8 and nearly all at 0.9; where many
+    dissimilar sentences share a key, as in text from templates, only the first 16 are compared.
 
     Args:
         parts: files with the columns of `tilth.bank.ingest.parts.SCHEMA`, in order; near-duplicate

@@ -57,6 +57,7 @@ class Block:
         number: from 0 within the source.
         first: line (or row) of the first document, from 1.
         data: unchecked whole lines of a text file, or texts.
+        size: bytes of the data.
         lines: line (or row) of each text.
         start: byte offset of the lines in the file.
     """
@@ -65,6 +66,7 @@ class Block:
     number: int
     first: int
     data: bytes | list[str]
+    size: int
     lines: list[int] | None = None
     start: int = 0
 
@@ -226,7 +228,7 @@ def holds_text(block: Block) -> bool:
 def _blocks_of_lines(source: RawSource, block_bytes: int) -> Iterator[Block]:
     assert source.path is not None
     for first, start, data in read_chunks(source.path, block_bytes, MAX_LINE_BYTES):
-        yield Block(source.name, 0, first, data, start=start)
+        yield Block(source.name, 0, first, data, len(data), start=start)
 
 
 def _blocks_of_texts(source: RawSource, block_bytes: int) -> Iterator[Block]:
@@ -236,13 +238,13 @@ def _blocks_of_texts(source: RawSource, block_bytes: int) -> Iterator[Block]:
     for line, text in _texts(source):
         length = len(text.encode("utf-8", "surrogatepass")) + 1
         if texts and size + length > block_bytes:
-            yield Block(source.name, 0, lines[0], texts, lines)
+            yield Block(source.name, 0, lines[0], texts, size, lines)
             lines, texts, size = [], [], 0
         lines.append(line)
         texts.append(text)
         size += length
     if texts:
-        yield Block(source.name, 0, lines[0], texts, lines)
+        yield Block(source.name, 0, lines[0], texts, size, lines)
 
 
 def _texts(source: RawSource) -> Iterator[tuple[int, str]]:

@@ -24,7 +24,7 @@ _MEMORY = "1GB"
 _ROWS_AT_ONCE = 100_000
 # Sentences that share a key without being similar, such as boilerplate with varying halves, are not
 # compared each with each: a group has at most so many sentences that others are compared with.
-_LEADERS = 4
+_LEADERS = 16
 
 
 def similar_ids(batches: Iterator[pa.RecordBatch], spill: Path) -> NDArray[np.int64]:

@@ -85,7 +85,7 @@ def _make_parts(
         def missing() -> Iterator[tuple[int, Path, str, list[Block]]]:
             read = 0
             for number, (key, blocks) in enumerate(_groups(sources, settings.part_bytes)):
-                before, read = read, read + sum(_block_bytes(block) for block in blocks)
+                before, read = read, read + sum(block.size for block in blocks)
                 progress.advance((read >> 20) - (before >> 20))
                 path = part_path(bank, key)
                 if (found := _read_part(path, key)) is None:
@@ -109,19 +109,15 @@ def _groups(sources: Sequence[RawSource], part_bytes: int) -> Iterator[tuple[str
     digest, size = blake2b(digest_size=16), 0
     for source, block in read_sources(sources, block_bytes=min(part_bytes, BLOCK_BYTES)):
         is_own = block.number == 0 and size >= part_bytes // _SHARED
-        if blocks and (is_own or size + _block_bytes(block) > part_bytes):
+        if blocks and (is_own or size + block.size > part_bytes):
             yield digest.hexdigest(), blocks
             blocks, digest, size = [], blake2b(digest_size=16), 0
         blocks.append(block)
         read = f"{source.name}/{source.fingerprint}/{source.column}/{source.split}/{part_bytes}"
         digest.update(f"{read}/{block.number}/".encode())
-        size += _block_bytes(block)
+        size += block.size
     if blocks:
         yield digest.hexdigest(), blocks
-
-
-def _block_bytes(block: Block) -> int:
-    return len(block.data) if isinstance(block.data, bytes) else sum(map(len, block.data))
 
 
 def _size(source: RawSource) -> int:
@@ -225,7 +221,8 @@ def sentences_of_documents(
     of near duplicates.
 
     Example:
-        >>> block = Block("talk.txt", 0, 1, b"It rains today. Take a coat.\nWhy?\n")
+        >>> said = b"It rains today. Take a coat.\nWhy?\n"
+        >>> block = Block("talk.txt", 0, 1, said, len(said))
         >>> found = sentences_of_documents(block)
         >>> found.table["text"].to_pylist(), found.drops
         (['It rains today.', 'Take a coat.'], {'too short': 1})

@@ -211,7 +211,7 @@ def read_info(path: Path) -> IndexInfo:
                 return info
     except FileNotFoundError:
         raise InputError(
-            f"{path}: has no index: make one with Bank.make_index, or search without"
+            f"{path}: has no index: make one (tilth bank index, Bank.make_index), or search without"
         ) from None
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise TilthError(f"{file}: cannot be read ({error}): make the index again") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -278,22 +279,21 @@ def _measured(path: Path, info: IndexInfo, recall: list[dict[str, float]]) -> In
 def _write(folder: Path, index: Any) -> tuple[str, int, str]:
     """Write the index's file under a unique name; return name, bytes and blake2b."""
     faiss = load_faiss()
-    temporary = folder / f"{TEMPORARY}{os.getpid()}.faiss"
+    temporary = folder / f"{TEMPORARY}{secrets.token_hex(4)}"
     try:
-        with disk_errors(temporary):
-            try:
-                faiss.write_index(index, str(temporary))
-            except RuntimeError as error:
-                raise TilthError(
-                    f"{temporary}: cannot be written ({one_line(error)}): free some space or "
-                    "change the permissions, and make the index again"
-                ) from error
+        with disk_errors(folder):
+            faiss.write_index(index, str(temporary))
             with open(temporary, "rb+") as file:
                 os.fsync(file.fileno())
             size, digest = checksum(temporary)
             name = f"{digest[:16]}.faiss"
             os.replace(temporary, folder / name)
             sync_folder(folder)
+    except RuntimeError as error:  # of faiss, for a reason that the system did not name
+        raise TilthError(
+            f"{temporary}: cannot be written ({one_line(error)}): free some space or change the "
+            "permissions, and make the index again"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
     return name, size, digest

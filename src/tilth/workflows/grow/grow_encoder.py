@@ -44,6 +44,7 @@ from tilth.workflows.grow.search import rung_bounds
 from tilth.workflows.grow.settings import GrowSources, Growth, check_growth
 from tilth.workflows.grow.similarity import (
     DENOISED,
+    DISTILLED,
     GENERATED_PAIRS,
     NEAR,
     PAIRS,
@@ -119,7 +120,7 @@ class GrowingEncoder(Growing):
                 log.warning("%s", line)
             self.sources.sentences(1)  # too little raw text is refused before it is planned with
         self._warn_dropped()
-        near = [NEAR] if any(NEAR in arm.sources for arm in self.arms) else []
+        near = [one for one in (NEAR, DISTILLED) if any(one in arm.sources for arm in self.arms)]
         for source in (*self.plan.sources, *near):
             count = self.trainer.counts[source]
             self._try_to_make(source, partial(self.sources.rows, source, count))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from tilth.metrics.significance import Interval
 from tilth.models.trainer import MODEL, is_whole, save_whole
 from tilth.report.grow import write_grow_report
 from tilth.runs import RESULTS, Run, read_results
+from tilth.runs.progress import duration_words
 from tilth.workflows.grow.arms import PLAIN, Arm
 from tilth.workflows.grow.outputs import DATASET, TO_LABEL, card_shares
 from tilth.workflows.grow.plan import Plan, too_short
@@ -92,7 +94,7 @@ class Growing(ABC):
         self.run, self.task, self.given, self.settings = run, task, given, given.settings
         self.arms, self.folds, self.device = given.arms, given.folds, given.device
         self.whole = whole_fold(task.rows)
-        self.failed: list[str] = []  # sources that could not be made
+        self.failed: dict[str, str] = {}  # sources that could not be made, and why
 
     @abstractmethod
     def prepare(self) -> None:
@@ -161,7 +163,7 @@ class Growing(ABC):
             self._timed(source, make)
         except TilthError as error:  # such as raw text in a language that the rewriter cannot read
             log.warning("left out: %s (%s)", source, error)
-            self.failed.append(source)
+            self.failed[source] = str(error)
 
     def _timed(self, name: str, make: Callable[[], object]) -> None:
         began = time.monotonic()
@@ -186,20 +188,28 @@ class Growing(ABC):
         if self.kept.arm != arm.name or not is_whole(model):
             began, before = time.monotonic(), self.kept.seconds
             save, kept = self._train(arm)
-            (self.run.path / KEPT).unlink(missing_ok=True)  # a killed process trains it again
+            # A process that is killed now trains it again; the seconds stay.
+            self.run.write_file(KEPT, json.dumps(asdict(Kept(seconds=before))) + "\n")
             save_whole(self.run.path / "unfinished", model, save)
             about = {**asdict(kept), "seconds": before + time.monotonic() - began}
             self.run.write_file(KEPT, json.dumps(about, ensure_ascii=False) + "\n")
         self.search.spent_before = self.spent()
         self._write(self._results(""))
 
-    def complete(self, bootstrap: int, *, quiet: bool) -> dict[str, Any]:
-        """Search, keep the best, and measure it; or read what a finished run has found."""
+    def finished(self, bootstrap: int) -> dict[str, Any] | None:
+        """Return what a run of the same budget has found; None: it goes on."""
         found = read_results(self.run.path)
         asked = {"budget": self.settings.seconds, "bootstrap": bootstrap}
-        if found is not None and found["ended"] and asked == {one: found.get(one) for one in asked}:
-            write_grow_report(self.run.path)
-            return found
+        if found is None or not found["ended"]:
+            return None
+        if asked != {one: found.get(one) for one in asked}:
+            return None
+        write_grow_report(self.run.path)
+        return found
+
+    def complete(self, bootstrap: int, *, quiet: bool) -> dict[str, Any]:
+        """Prepare, search, keep the best, and measure it."""
+        self.prepare()
         self.search.quiet, self.search.spent_before = quiet, self.spent()
         if self.folds:
             ended = _WHY[self.search.go()]
@@ -247,10 +257,18 @@ class Growing(ABC):
             "arms": [self._line(arm, over) for arm in measured], **self._about(best),
             "notes": self._notes(best),
         }  # fmt: skip
+        found["notes"] += [f"Left out: {name} ({why})." for name, why in self.failed.items()]
         if ended and (dear := self.plan.dropped):
             found["notes"].append(
                 f"Not tried, as the texts take too much of the budget to make: {'; '.join(dear)}. "
                 "Another run with a larger --budget would try it."
+            )
+        if self.folds and ended and not measured:
+            took, rungs = self.run.resolved["plan"]["took"], self.plan.rungs
+            enough = 1.2 * (took + sum(self.plan.sources.values()) + rungs[0][-1] + self.plan.least)
+            found["notes"].append(
+                f"Nothing was measured: {duration_words(search.spent)} were spent before the "
+                f"search; --budget {math.ceil(enough / 60)}m is enough for a first round."
             )
         if self.folds and ended and (untried := self._untried_arms()):
             found["notes"].append(

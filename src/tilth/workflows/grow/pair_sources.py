@@ -60,9 +60,11 @@ class PairSources(RowSources):
     def sentences(self, count: int) -> list[str]:
         """Return random raw sentences, none of them of a labelled pair."""
         assert self.bank is not None
-        seed = self.settings.seed
-        table = random_sentences(self.bank, 2 * count, self.task.held_out, seed)
-        found = [text for text in table["text"].to_pylist() if len(text) <= _LONGEST]
+        drawn, found, is_all = count, list[str](), False
+        while len(found) < max(count, 2) and not is_all:
+            drawn, is_all = 2 * drawn, 2 * drawn >= len(self.bank)
+            table = random_sentences(self.bank, drawn, self.task.held_out, self.settings.seed)
+            found = [text for text in table["text"].to_pylist() if len(text) <= _LONGEST]
         if len(found) < 2:
             raise InputError(
                 f"{self.bank.path}: {len(found)} raw sentences are left of up to {_LONGEST} "
@@ -112,12 +114,7 @@ class PairSources(RowSources):
             ]  # fmt: skip
             if inside:
                 pairs.append((text, inside[0]))
-        if len(pairs) < 2:
-            raise InputError(
-                f"{len(pairs)} of {count:,} raw sentences have a near duplicate: give more raw text"
-            )
-        first, second = zip(*pairs, strict=True)
-        return training_rows(first, second)
+        return training_rows(*_sides(pairs, f"of {count:,} raw sentences have a near duplicate"))
 
     def _distilled(self, count: int) -> Dataset:
         """Return sentences and neighbours near and far, graded by the starter encoder."""
@@ -126,8 +123,8 @@ class PairSources(RowSources):
             for text, near, _ in zip(*self._neighbours(count), strict=True)
             for rank in _DISTILLED if rank <= len(near)
         ][:count]  # fmt: skip
+        first, second = _sides(pairs, "pairs of raw sentences near one another were found")
         grades = np.clip(cosines_of(load_encoder(STARTER, device=self.device), pairs), 0, 1)
-        first, second = zip(*pairs, strict=True)
         return training_rows(first, second, grades.tolist())
 
     def measure_rewriting(self) -> float:
@@ -155,11 +152,17 @@ class PairSources(RowSources):
         return estimate_run(request).seconds / len(request.items())
 
     def _generated(self, count: int) -> Dataset:
-        from tilth.generation.generate import run_generate
-
-        run_generate(self._request(count), self.out / TEXTS, quiet=True)
+        self._written(partial(self._request, count))
         folder, _ = curate_folder(str(self.out / TEXTS), None)
         return read_pairs(folder, seed=self.settings.seed).all_rows()
+
+
+def _sides(pairs: Sequence[tuple[str, str]], found: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return first and second texts of pairs; refuse fewer than two pairs."""
+    if len(pairs) < 2:
+        raise InputError(f"{len(pairs)} {found}: give more raw text")
+    first, second = zip(*pairs, strict=True)
+    return first, second
 
 
 def training_rows(

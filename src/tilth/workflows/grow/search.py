@@ -19,7 +19,7 @@ from tilth.metrics.significance import Interval, mean_interval
 from tilth.models.trainer import MODEL, is_whole
 from tilth.models.truncation import counted_cuts
 from tilth.report.systems import AVERAGE, MAJORITY, SETFIT
-from tilth.runs import Progress, Run
+from tilth.runs import Progress, Run, read_results
 from tilth.selftrain.pseudo_label import PROBABILITIES, as_lists, from_lists
 from tilth.workflows.grow.arms import (
     BY_DESCRIPTION,
@@ -45,6 +45,7 @@ _RUNG = "rung {} at {}"  # likewise: the arms kept after a rung, within a budget
 ENDED = "ended at {}"  # likewise: why the search ended, within a budget
 FINISHED, OVER, SURE = "finished", "budget", "margin"
 _FIRST = 2  # folds of the first rung, where there are several rungs
+_QUICK = 0.05  # of the budget: a training that may be kept within the first round
 _ERRORS = 1.96  # standard errors from an estimate to the end of its interval
 _CURVE_RUNGS = 2  # in which the learning curve is measured
 
@@ -386,13 +387,25 @@ class Search:
                 for fold in [] if left_out else some:
                     self._try(arm, fold)
                     progress.advance(1)
-                if arm.is_saved and self.done(arm) and not is_whole(self.run.path / MODEL):
-                    self.keep(arm)  # so that Ctrl-C in the first round leaves a model
+                if arm.is_saved and self.done(arm) and (better := self._better()) is not None:
+                    self.keep(better)  # so that Ctrl-C in the first round leaves a good model
         self.trainer.forget()
         if total and (best := self.best()) is not None:
             self.keep(best)
         measured = any(self._index(arm, fold) in self._answers for arm in order for fold in folds)
         return bool(total) and (not measured or (is_cut and number > 0))
+
+    def _better(self) -> Arm | None:
+        """Return the best arm so far if the run holds no model, or surely a worse one.
+
+        One whose last training takes much of the budget waits for the end of the round.
+        """
+        best, found = self.best(), read_results(self.run.path)
+        if found is None or best is None or not is_whole(self.run.path / MODEL):
+            return best
+        gains = [self.gain(best, arm) for arm in self._named(str(found["arm"]))]
+        sure = any(gain is not None and gain.low is not None and gain.low > 0 for gain in gains)
+        return best if sure and self._last(best) <= _QUICK * self.settings.seconds else None
 
     def _is_dear(self, arm: Arm) -> bool:
         """Tell whether an arm is left out of later rungs if it is worse than others."""
@@ -410,7 +423,8 @@ class Search:
             return True
         if arm.name == AVERAGE and not all(self.done(one) for one in self._named(*TRAINED)):
             return True
-        return self.spent + trials * self.cost(arm) + self.reserve() > self.settings.seconds
+        last = max(self.reserve(), self._last(arm) if arm.is_saved else 0.0)
+        return self.spent + trials * self.cost(arm) + last > self.settings.seconds
 
     @property
     def cheapest(self) -> Arm:
@@ -420,8 +434,11 @@ class Search:
 
     def reserve(self) -> float:
         """Return the seconds that the last trainings will take."""
-        best = self.best() or self.cheapest
-        named = {best.name} | ({self.reference.name} if best.sources else set())
+        return self._last(self.best() or self.cheapest)
+
+    def _last(self, arm: Arm) -> float:
+        """Return the seconds of the last trainings where this arm is kept."""
+        named = {arm.name} | ({self.reference.name} if arm.sources else set())
         named |= {one for name in named for one in encoders_of(name)}
         return sum(map(self.cost, self._named(*named)))
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.logistic import adapt_logits, probabilities
 from tilth.data.hashing import random_keys, text_hashes
+from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
 from tilth.generation.label_fit import (
     COSINE_UNIT,
@@ -139,6 +141,15 @@ class RowSources:
 
         return load_lm(str(self.settings.model), device=self.device)
 
+    def _written(self, request: Callable[[], GenerateRequest]) -> Dataset:
+        """Return what the language model writes; a finished run is read without the model."""
+        from tilth.generation.generate import load_rows, run_generate
+
+        folder = self.out / TEXTS
+        if (folder / "dataset").is_dir():
+            return load_rows(folder)
+        return run_generate(request(), folder, quiet=True)
+
     def measure_paraphrasing(self, texts: Sequence[str]) -> float:
         """Return the texts a second that are paraphrased."""
         return len(texts) / fastest(lambda: self._rewriter.rewrite(texts, beams=_BEAMS))
@@ -188,8 +199,8 @@ class Sources(RowSources):
         return {**self.task.held_out, **held}
 
     def _held(self, fold: Fold) -> set[str]:
-        """Return the texts that nothing is trained on in a fold."""
-        return {text for texts in self._left_out(fold).values() for text in texts}
+        """Return the normalized texts that nothing is trained on in a fold."""
+        return {normalize_text(text) for texts in self._left_out(fold).values() for text in texts}
 
     def candidates(self, fold: Fold, multiple: float, query: str) -> pa.Table:
         """Return the raw sentences that are nearest to a fold's labelled rows; search once."""
@@ -276,7 +287,9 @@ class Sources(RowSources):
                 labels.setdefault(line, set()).add(label)
         held = self._held(fold)
         found = {
-            line: min(own) for line, own in labels.items() if len(own) == 1 and line not in held
+            line: min(own)
+            for line, own in labels.items()
+            if len(own) == 1 and normalize_text(line) not in held
         }
         return RowsByOrigin.of(self._rows_of(found), DESCRIPTIONS)
 
@@ -289,7 +302,7 @@ class Sources(RowSources):
     def paraphrased(self, fold: Fold, setting: str) -> RowsByOrigin:
         """Return paraphrases of a fold's labelled rows, with their labels."""
         (made, places), held = self.paraphrases(setting), self._held(fold)
-        inside = np.isin(places, fold.train) & [text not in held for text in made]
+        inside = np.isin(places, fold.train) & [normalize_text(text) not in held for text in made]
         rows = self.task.rows.select(places[inside])
         texts: list[tuple[str, ...]] = [
             (text,) for text, one in zip(made, inside.tolist(), strict=True) if one
@@ -329,19 +342,17 @@ class Sources(RowSources):
     @cached_property
     def texts(self) -> LabeledExamples:
         """All generated texts that fit their label, written at first use."""
-        from tilth.generation.generate import run_generate
-
-        made = run_generate(self._request, self.out / TEXTS, quiet=True).with_format("arrow")[:]
+        made = self._written(lambda: self._request).with_format("arrow")[:]
         fits = made[FIT].to_pylist() if FIT in made.column_names else [None] * len(made)
         labels = made["label"].to_pylist()
         if pa.types.is_floating(made["label"].type):  # all names are numbers
             names = {float(name): name for name in self.task.labels}
             labels = [names[label] for label in labels]
-        held = {text for texts in self.task.held_out.values() for text in texts}
-        held |= {text for (text,) in self.task.rows.texts}
+        texts = chain(*self.task.held_out.values(), (text for (text,) in self.task.rows.texts))
+        held = set(map(normalize_text, texts))
         found: dict[str, int] = {}
         for text, label, fit in zip(made["text"].to_pylist(), labels, fits, strict=True):
-            if (fit is None or fit > 0) and text not in held:
+            if (fit is None or fit > 0) and normalize_text(text) not in held:
                 found.setdefault(text, self.task.labels.index(label))
         if not found:
             raise InputError(

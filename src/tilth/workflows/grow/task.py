@@ -140,9 +140,12 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
 
 def _without_known(task: Task, place: str, texts: Sequence[str]) -> Task:
     """Leave out examples of labels that are texts of a set: each would be compared with itself."""
-    known = {" ".join(text.split()) for text in texts}
+    known = set(map(normalize_text, texts))
     labels = tuple(
-        replace(label, examples=tuple(one for one in label.examples if one not in known))
+        replace(
+            label,
+            examples=tuple(one for one in label.examples if normalize_text(one) not in known),
+        )
         for label in task.labels
     )
     left = sum(len(label.examples) for label in task.labels)
@@ -164,14 +167,18 @@ def _single(sources: TaskSources, place: Source, split: str) -> Examples:
 
 
 def _distinct(examples: Examples, place: str) -> Examples:
-    """Return each text once; texts with several labels are left out."""
+    """Return each text once, whatever its case and punctuation; leave out those of several labels.
+
+    Else one fold would learn what another measures.
+    """
     assert examples.labels is not None
-    seen: dict[tuple[str, ...], set[str]] = {}
-    first: dict[tuple[str, ...], int] = {}
-    for row, text in enumerate(examples.texts):
-        seen.setdefault(text, set()).add(str(examples.labels.values[row]))
-        first.setdefault(text, row)
-    kept = [row for text, row in first.items() if len(seen[text]) == 1]
+    seen: dict[str, set[str]] = {}
+    first: dict[str, int] = {}
+    for row, (text,) in enumerate(examples.texts):
+        key = normalize_text(text)
+        seen.setdefault(key, set()).add(str(examples.labels.values[row]))
+        first.setdefault(key, row)
+    kept = [row for key, row in first.items() if len(seen[key]) == 1]
     if len(kept) < len(first):
         log.warning(
             "%s: %d texts have several labels: they are left out", place, len(first) - len(kept)
