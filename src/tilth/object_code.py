@@ -98,7 +98,7 @@ class Compiled:
         kept = _kept(self.module, name)
         if kept is None:
             symbol, code = _compile(getattr(importlib.import_module(self.module), self.name), kinds)
-            _keep(self.module, name, f"{symbol} {_digest(code)}\n".encode() + code)
+            _keep(self.module, name, symbol, code)
         else:
             symbol, code = kept
         types: list[Any] = []
@@ -220,8 +220,9 @@ def _digest(code: bytes) -> str:
     return blake2b(code, digest_size=10).hexdigest()
 
 
-def _keep(module: str, name: str, content: bytes) -> None:
-    """Keep object code; where no folder can be written, every process compiles."""
+def _keep(module: str, name: str, symbol: str, code: bytes) -> None:
+    """Keep a function's name and its object code; without a folder every process compiles."""
+    content = f"{symbol} {_digest(code)}\n".encode() + code
     for folder in _folders(module):
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -267,6 +267,13 @@ def test_leaving_out_nearly_all(bank: Bank) -> None:
     assert (hits.ids[0, 20:] == -1).all()
 
 
+def test_hits_are_as_good_where_the_nearest_are_left_out(bank: Bank) -> None:
+    for query in salads(5, seed=9):
+        best = bank.search(query, k=len(bank)).texts(0)
+        hits = bank.search(query, k=10, without={"test": best[:60]}, near=False)
+        assert len({*hits.texts(0)} & {*best[60:70]}) >= 9
+
+
 def test_own_texts_may_be_left_out(bank: Bank) -> None:
     text = bank[17]
     assert bank.search(text, k=3).texts(0)[0] == text

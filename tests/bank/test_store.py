@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from tilth.bank.manifest import (
     write_manifest,
 )
 from tilth.bank.quantization import Codes, fit_quantizer
-from tilth.bank.store import TEXT_FILE, read_shard, write_shard
+from tilth.bank.store import TEXT, TEXT_FILE, read_shard, write_shard
 from tilth.errors import InputError, TilthError
 from tilth.files import disk_errors
 from tilth.runs import Run
@@ -155,6 +156,26 @@ def test_damaged_files_are_named(folder: Path, name: str) -> None:
         (shard,) = Bank(folder, manifest).shards
         with pytest.raises(TilthError, match=f"{name}: .*run `tilth bank check`"):
             _ = shard.table, shard.codes, shard.scales, shard.residual, shard.signs
+
+
+def test_wrong_places_of_texts_are_not_followed(folder: Path) -> None:
+    file, bank = file_of(folder, TEXT_FILE), Bank.open(folder)
+    places = np.frombuffer(bank.shards[0].table[TEXT].chunks[0].buffers()[1], np.int32)
+    data = file.read_bytes()
+    start = data.index(places[:8].tobytes())
+    for wrong in (-1, int(places[4]), 2**30):
+        file.write_bytes(data[: start + 8] + np.int32(wrong).tobytes() + data[start + 12 :])
+        with pytest.raises(TilthError, match=f"{TEXT_FILE}: .*run `tilth bank check`"):
+            _ = Bank.open(folder)[0]
+
+
+def test_a_manifest_of_another_number_of_sentences_is_told(folder: Path) -> None:
+    file = folder / MANIFEST
+    found = json.loads(file.read_text())
+    found["shards"][0]["sentences"] -= 1
+    file.write_text(json.dumps(found))
+    (line,) = Bank.open(folder).check(quiet=True)
+    assert re.fullmatch(r".*\.\w+: holds another number of sentences than the bank's .*", line)
 
 
 def test_a_codec_that_is_missing_altered_or_of_another_bank(folder: Path) -> None:

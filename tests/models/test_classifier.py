@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    AutoConfig,
+    AutoModel,
     BertConfig,
     BertForSequenceClassification,
     DistilBertConfig,
@@ -205,6 +207,16 @@ def test_wrong_arguments(base: str, options: dict[str, Any], said: str) -> None:
 
 def test_positions_that_stand_for_padding_are_not_read(tmp_path: Path) -> None:
     assert made(other_base("roberta", tmp_path)).max_length == 31
+
+
+@pytest.mark.parametrize("kind", ["roberta-prelayernorm", "xmod", "ibert", "luke", "esm"])
+def test_texts_are_cut_to_the_positions_that_a_model_has(kind: str, tmp_path: Path) -> None:
+    config = AutoConfig.for_model(
+        kind, **BERT_SHAPE, vocab_size=len(word_tokenizer()),
+        **({"languages": ["en"], "default_language": "en"} if kind == "xmod" else {}),
+    )  # fmt: skip
+    base = str(save_model(tmp_path, AutoModel.from_config(config)))
+    assert made(base).probabilities([("a man sleeps " * 40,)]).shape == (1, 3)
 
 
 @pytest.mark.parametrize("name", ["starter-mlm", "starter-encoder"])

@@ -318,6 +318,7 @@ TEXT = '"choices": [{"text": "A dog."}]'
         '{"choices": [{"index": NaN, "text": "a"}]}',
         '{"choices": [{"index": ' + "9" * 5000 + ', "text": "a"}]}',
         "{" + TEXT + ', "usage": {"prompt_tokens": Infinity}}',
+        "{" + TEXT + ', "prompt_logprobs": [null, {"5": {"logprob": NaN}}]}',
     ],
 )
 def test_what_is_no_completion_is_strange(body: str) -> None:

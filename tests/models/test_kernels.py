@@ -119,11 +119,16 @@ def test_object_code_is_kept_where_a_folder_can_be_written(
     folders = [tmp_path / "file" / "none", tmp_path / "second"]
     monkeypatch.setattr(object_code, "_folders", lambda _: folders)
     assert object_code._kept("m", "a.o") is None
-    object_code._keep("m", "a.o", b"code")
-    assert object_code._kept("m", "a.o") == b"code"
+    object_code._keep("m", "a.o", "function", b"the\ncode")
+    assert object_code._kept("m", "a.o") == ("function", b"the\ncode")
     assert [file.name for file in folders[1].iterdir()] == ["a.o"]
+    file = folders[1] / "a.o"
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:12], whole[:-1], whole[:-1] + b"x", b"\xff" + whole):
+        file.write_bytes(damaged)
+        assert (object_code._kept("m", "a.o") or ("", b""))[1] in (b"", b"the\ncode")
     folders.pop()
-    object_code._keep("m", "a.o", b"code")  # nowhere
+    object_code._keep("m", "a.o", "function", b"the code")  # nowhere
 
 
 def test_a_kernel_that_allocates_is_refused(

@@ -1,5 +1,7 @@
+import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,7 @@ from tests.tiny import salads, write_rows
 from tilth.errors import InputError
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes import tag_search
+from tilth.recipes.paraphrase_tasks import TaskParts
 from tilth.recipes.tag_search import SearchScale
 from tilth.selftrain.few_shot import gain_over_draws
 
@@ -45,6 +48,25 @@ def test_half_of_the_pairs_go_on(said: list[RewriteSettings], task: Path, tmp_pa
     gains = [row.cells["gain"].value for row in rows[1:4]]
     assert gains == sorted(gains, reverse=True)
     assert any("40 dev rows of mine" in note for note in table.notes)
+
+
+def test_rows_that_the_dev_part_holds_are_not_trained_on(
+    said: list[RewriteSettings], task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[TaskParts] = []
+
+    def keep(steps: Any) -> TaskParts:
+        read.append(real(steps))
+        raise KeyboardInterrupt
+
+    real = tag_search._read_task
+    monkeypatch.setattr(tag_search, "_read_task", keep)
+    rows = [{"text": f"{text.upper()}!", "label": 1} for text in salads(5, seed=1)]
+    with open(task / "train.jsonl", "a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    with pytest.raises(KeyboardInterrupt):
+        run(NAME, task, tmp_path / "out")
+    assert (len(read[0].train), len(read[0].test)) == (40, 40)
 
 
 @pytest.mark.slow

@@ -411,7 +411,8 @@ def test_no_raw_sentence_of_a_labelled_pair_is_drawn(place: Path) -> None:
 
 
 def test_as_many_short_sentences_are_drawn_as_there_are(place: Path) -> None:
-    long = [" ".join([text] * (1 + 300 // len(text))) for text in salads(60, seed=3)]
+    plain = [text.rstrip(".") for text in salads(60, seed=3)]
+    long = [" and ".join([text] * (1 + 300 // len(text))) + "." for text in plain]
     write_lines(place / "raw.txt", [*salads(40), *long])
     _, makes = sources_in(place)
     assert [len(makes.sentences(count)) for count in (1, 30, 500)] == [1, 30, 40]
