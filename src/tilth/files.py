@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import logging
 import os
 import re
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tilth.errors import InputError, TilthError
 from tilth.storage import publish
@@ -129,6 +130,11 @@ def write_file(path: Path, content: str | bytes) -> None:
     """Write a file atomically; surrogates, of a name that is not UTF-8, as JSON escapes them."""
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     atomic_write(path, lambda file: file.write(data))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write an indented JSON file atomically."""
+    write_file(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def create_locked(place: Callable[[str], Path]) -> tuple[Path, BinaryIO]:

@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tilth.bank.settings import LANES, Format, Rules
 from tilth.errors import InputError, TilthError
-from tilth.files import atomic_write, check_input
+from tilth.files import check_input, write_json
 from tilth.runs import command_of
 from tilth.storage import pull
 
@@ -114,12 +114,6 @@ class Manifest:
 def write_manifest(bank: Path, manifest: Manifest) -> None:
     """Replace a bank's manifest."""
     write_json(bank / MANIFEST, {"version": VERSION, **asdict(manifest)})
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON, whole or not at all."""
-    text = json.dumps(value, indent=1, ensure_ascii=False)
-    atomic_write(path, lambda file: file.write(text.encode() + b"\n"))
 
 
 def read_manifest(bank: Path) -> Manifest:

@@ -26,6 +26,7 @@ from tilth.files import (
     is_damage,
     remove_leftovers,
     write_file,
+    write_json,
 )
 from tilth.runs.lock import Lease, lock_folder
 from tilth.runs.out_folder import (
@@ -355,7 +356,7 @@ class Run:
     def _save(self) -> None:
         if self._is_worker:
             return
-        write_file(self.path / _RUN, json.dumps(self._asked, indent=2, ensure_ascii=False) + "\n")
+        write_json(self.path / _RUN, self._asked)
 
     def write_file(self, name: str, content: str | bytes) -> None:
         """Write a file of the whole run, such as its report."""

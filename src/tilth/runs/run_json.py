@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tilth.errors import InputError, TilthError
-from tilth.files import check_input, write_file
+from tilth.files import check_input, write_json
 
 Json: TypeAlias = Any
 RESULTS = "results.json"
@@ -104,7 +104,7 @@ def finished_results(folder: Path, kinds: Mapping[str, type] = {}) -> dict[str, 
 
 def write_results(folder: Path, results: Mapping[str, Json]) -> None:
     """Write a folder's results.json."""
-    write_file(folder / RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    write_json(folder / RESULTS, results)
 
 
 def command_of(folder: Path) -> str | None:

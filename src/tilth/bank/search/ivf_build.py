@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from tilth.bank.manifest import checksum, write_json
+from tilth.bank.manifest import checksum
 from tilth.bank.quantization import Codes, Floats
 from tilth.bank.search.ivf import (
     INDEX,
@@ -33,7 +33,14 @@ from tilth.bank.search.ivf import (
 from tilth.bank.settings import IndexSettings, core_count
 from tilth.bank.store import Ids, Store
 from tilth.errors import InputError, TilthError
-from tilth.files import TEMPORARY, check_writable, disk_errors, remove_leftovers, sync_folder
+from tilth.files import (
+    TEMPORARY,
+    check_writable,
+    disk_errors,
+    remove_leftovers,
+    sync_folder,
+    write_json,
+)
 from tilth.limits import CORES, PER_CENTROID
 from tilth.models import device
 from tilth.runs import Progress, lock_folder
