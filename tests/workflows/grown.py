@@ -45,9 +45,11 @@ def check_resume(
         real(self, arm, fold)
 
     monkeypatch.setattr(Search, "_try", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run_grow(place, base, **options)
     out = place / "out"
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        run_grow(place, base, **options)
+    kept = read_json(out / "kept.json")["arm"]
+    assert str(stopped.value).startswith(f"model holds the best so far ({kept}), the same command")
     assert is_whole(out / "model")
     assert read_json(out / "kept.json")["arm"] == read_json(out / "results.json")["arm"]
     assert "the best so far" in (out / "report.html").read_text()

@@ -157,7 +157,10 @@ def grow_to_run(
     with open_run(out, task, given, overwrite=overwrite) as run:
         growing = (GrowingEncoder if is_encoder else _GrowingClassifier)(run, task, given)
         found = growing.finished(bootstrap)
-        return growing.complete(bootstrap, quiet=quiet) if found is None else found
+        try:
+            return growing.complete(bootstrap, quiet=quiet) if found is None else found
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(growing.stopped()) from None
 
 
 def plan(sources: GrowSources, settings: Growth, *, device: str = "auto") -> Plan:

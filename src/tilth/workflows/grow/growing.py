@@ -229,6 +229,12 @@ class Growing(ABC):
         self._write(results)
         return results
 
+    def stopped(self) -> str:
+        """Return what is said after Ctrl-C: which model the run holds."""
+        arm = self.kept.arm if is_whole(self.run.path / MODEL) else ""
+        held = f"{MODEL} holds the best so far ({arm})" if arm else "no model was kept yet"
+        return f"{held}, the same command goes on from there"
+
     def _preference(self, arm: Arm) -> tuple[int, int]:
         """Return what an arm is chosen by where nothing can be measured: sources, then rounds.
 
