@@ -211,18 +211,18 @@ def _kept(module: str, name: str) -> tuple[str, bytes] | None:
         except OSError:
             continue
         symbol, _, digest = head.decode(errors="replace").partition(" ")
-        if digest == _digest(code):
+        if digest == _digest(symbol, code):
             return symbol, code
     return None
 
 
-def _digest(code: bytes) -> str:
-    return blake2b(code, digest_size=10).hexdigest()
+def _digest(symbol: str, code: bytes) -> str:
+    return blake2b(symbol.encode() + b"\n" + code, digest_size=10).hexdigest()
 
 
 def _keep(module: str, name: str, symbol: str, code: bytes) -> None:
     """Keep a function's name and its object code; without a folder every process compiles."""
-    content = f"{symbol} {_digest(code)}\n".encode() + code
+    content = f"{symbol} {_digest(symbol, code)}\n".encode() + code
     for folder in _folders(module):
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -175,7 +175,7 @@ def test_a_manifest_of_another_number_of_sentences_is_told(folder: Path) -> None
     found["shards"][0]["sentences"] -= 1
     file.write_text(json.dumps(found))
     (line,) = Bank.open(folder).check(quiet=True)
-    assert re.fullmatch(r".*\.\w+: holds another number of sentences than the bank's .*", line)
+    assert re.fullmatch(r".*\.\w+: does not fit bank\.json: one of the two was edited", line)
 
 
 def test_a_codec_that_is_missing_altered_or_of_another_bank(folder: Path) -> None:

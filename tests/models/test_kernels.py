@@ -126,7 +126,7 @@ def test_object_code_is_kept_where_a_folder_can_be_written(
     whole = file.read_bytes()
     for damaged in (b"", whole[:12], whole[:-1], whole[:-1] + b"x", b"\xff" + whole):
         file.write_bytes(damaged)
-        assert (object_code._kept("m", "a.o") or ("", b""))[1] in (b"", b"the\ncode")
+        assert object_code._kept("m", "a.o") is None
     folders.pop()
     object_code._keep("m", "a.o", "function", b"the code")  # nowhere
 

@@ -143,7 +143,7 @@ def search_in(
         folder / "run", command="grow", settings={}, fingerprints={}, parts=len(ARMS) * 10
     )
     kept: list[str] = []
-    speeds: Any = SimpleNamespace(seconds=lambda *_: 10.0)
+    speeds: Any = SimpleNamespace(seconds=lambda *_: 10.0, shared=2)
     search = SimilaritySearch(
         run, ARMS, folds, rung_bounds(folds), FakeTrainer(task, noise), speeds,
         how, lambda arm: kept.append(arm.name), quiet=True,
@@ -191,6 +191,17 @@ def test_an_encoder_that_was_measured_oftener_does_not_take_the_place_of_the_bas
             for fold in search.folds[:count]:
                 search._try(arm, fold)
     assert search.best() == ARMS[0]
+
+
+def test_the_last_training_takes_as_long_as_the_trials_that_share_one(tmp_path: Path) -> None:
+    search, run, _ = search_in(tmp_path / "run", {})
+    arm = next(arm for arm in ARMS if arm.sources and PAIRS not in arm.sources)
+    assert search._last(arm) == 20.0
+    with run:
+        for fold, seconds in zip(search.folds, (21.0, 0.5), strict=False):
+            search._try(arm, fold)
+            search._seconds[search._index(arm, fold)] = seconds
+    assert search._last(arm) == 21.0
 
 
 def test_intervals_are_paired(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tilth.bank.manifest import (
     ADDING,
+    MANIFEST,
     QUANTIZER,
     SHARDS,
     Manifest,
@@ -313,14 +314,22 @@ def read_table(path: Path) -> pa.Table:
     """Map a shard's texts into memory."""
     try:
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    except (OSError, pa.ArrowException) as error:
+        are_whole = all(map(_are_in_order, table[TEXT].chunks))
+    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise TilthError(f"{path}: cannot be read ({error}): run `tilth bank check`") from error
-    for texts in table[TEXT].chunks:  # Arrow follows wrong places of texts out of the file
-        _, starts, data = texts.buffers()
-        places = np.frombuffer(starts, np.int32)[texts.offset :][: len(texts) + 1]
-        if len(texts) and (places[0] < 0 or (np.diff(places) < 0).any() or places[-1] > data.size):
-            raise TilthError(f"{path}: is not what was written: run `tilth bank check`")
+    if not are_whole:
+        raise TilthError(f"{path}: is not what was written: run `tilth bank check`")
     return table
+
+
+def _are_in_order(texts: pa.Array) -> bool:
+    """Tell whether texts lie one behind another; Arrow follows wrong places out of the file."""
+    if not len(texts):
+        return True
+    _, starts, data = texts.buffers()
+    places = np.frombuffer(starts, np.int32)[texts.offset :][: len(texts) + 1]
+    is_complete = len(places) == len(texts) + 1 and places[0] >= 0 and places[-1] <= data.size
+    return bool(is_complete and (np.diff(places) >= 0).all())
 
 
 def load_quantizer(bank: Path, manifest: Manifest) -> Quantizer:
@@ -369,13 +378,13 @@ def check_files(bank: Path, manifest: Manifest) -> Iterator[tuple[int, list[str]
 
 
 def miscounted(bank: Path, manifest: Manifest) -> list[str]:
-    """Return a line on the first file that does not hold the manifest's number of sentences."""
+    """Return a line on the first file that is not as the manifest says."""
     try:
         for shard in Store(bank, manifest).shards:
             _ = shard.codes, shard.scales, shard.residual, shard.signs, shard.table
     except TilthError as error:
         path, _, _ = str(error).partition(": ")
-        return [f"{path}: holds another number of sentences than the bank's bank.json says"]
+        return [f"{path}: does not fit {MANIFEST}: one of the two was edited"]
     return []
 
 

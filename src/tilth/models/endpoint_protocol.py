@@ -154,7 +154,7 @@ def _prompt_likelihood(answer: dict[str, Any], usage: dict[str, Any]) -> float |
         if len(values) < _count(usage.get("prompt_tokens")) - 1:
             return None  # of the text written alone
     total = sum(float(value) for value in values if value is not None)
-    if not math.isfinite(total):  # JSON may hold NaN
+    if math.isnan(total):  # which JSON may hold
         raise ValueError("a log-probability is a number")
     return total if values else None
 

@@ -174,7 +174,7 @@ def error_texts(
     """Yield title, columns and rows of each table of examples."""
     changed = tested.get("changed") or {}
     own, *others = [system["name"] for system in tested.get("systems", ())] or [""]
-    if others:
+    if others:  # none in results without a test set
         titles = {"mended": "Right by {0}, wrong by {1}", "spoilt": "Wrong by {0}, right by {1}"}
         columns = {"text": "wide", "right": "side", others[0]: "side", own: "side"}
         for key, title in titles.items():

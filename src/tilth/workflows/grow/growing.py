@@ -270,8 +270,8 @@ class Growing(ABC):
                 "Another run with a larger --budget would try it."
             )
         if self.folds and ended and not measured:
-            took, rungs = self.run.resolved["plan"]["took"], self.plan.rungs
-            enough = 1.2 * (took + sum(self.plan.sources.values()) + rungs[0][-1] + self.plan.least)
+            search_alone = self.plan.least - sum(self.plan.sources.values())
+            enough = search.spent + 1.2 * (self.plan.rungs[0][-1] + search_alone)
             found["notes"].append(
                 f"Nothing was measured: {duration_words(search.spent)} were spent before the "
                 f"search; --budget {math.ceil(enough / 60)}m is enough for a first round."

@@ -60,7 +60,7 @@ class PairSources(RowSources):
     def sentences(self, count: int) -> list[str]:
         """Return random raw sentences, none of them of a labelled pair."""
         assert self.bank is not None
-        drawn, found, is_all = count, list[str](), False
+        drawn, found, is_all = max(count, 1), list[str](), False
         while len(found) < max(count, 2) and not is_all:
             drawn, is_all = 2 * drawn, 2 * drawn >= len(self.bank)
             table = random_sentences(self.bank, drawn, self.task.held_out, self.settings.seed)

@@ -225,11 +225,12 @@ class SimilaritySearch(Search):
 
     _settling_gain = gain
 
-    def reserve(self) -> float:
+    def _last(self, arm: Arm) -> float:
         """Return the seconds of the last training: a repeat's first trial holds all of it."""
-        best = self.best() or self.cheapest
-        seconds = [self._seconds[self._index(best, fold)] for fold in self.done(best)]
-        return max(seconds, default=self.cost(best))
+        speeds: Any = self.speeds
+        shared = 1 if PAIRS in arm.sources else speeds.shared
+        seconds = [self._seconds[self._index(arm, fold)] for fold in self.done(arm)]
+        return max(seconds) if seconds else self.cost(arm) * shared
 
     def _drawn(self, arm: Arm, folds: Sequence[Fold]) -> tuple[float, NDArray[np.float64]]:
         """Return Spearman x 100 and its replicates, (resamples,): means over repeats."""

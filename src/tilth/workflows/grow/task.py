@@ -181,8 +181,9 @@ def _distinct(examples: Examples, place: str) -> Examples:
     kept = [row for key, row in first.items() if len(seen[key]) == 1]
     if len(kept) < len(first):
         log.warning(
-            "%s: %d texts have several labels: they are left out", place, len(first) - len(kept)
-        )
+            "%s: %d texts have, but for case and punctuation, several labels: they are left out",
+            place, len(first) - len(kept),
+        )  # fmt: skip
     return examples.select(kept)
 
 
