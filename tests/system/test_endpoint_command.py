@@ -20,6 +20,7 @@ from tilth.generation.generate import GenerateRequest
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task
 from tilth.models.endpoint import load_endpoint
+from tilth.workflows.grow.notes import asked_of_endpoint
 
 TEXTS = [f"the dog number {n} runs on the red sea" for n in range(16)]
 SECRET = "sk-very-secret-0123456789"
@@ -98,6 +99,7 @@ def test_killed_and_taken_up_again(server: OpenAIServer, inputs: Path, tmp_path:
     # The card counts what the parts took, whichever session made them.
     said = f"took {asked:,} requests"
     for out in (calm, killed):
+        assert f"was asked {asked:,} times" in asked_of_endpoint(out)[0]
         card = (out / "dataset" / "README.md").read_text()
         assert said in card
         assert "self-debiasing is off" in card

@@ -975,6 +975,7 @@ def test_a_run_leaves_a_model_its_rows_and_a_page(
     assert origins.count(LABELLED) == 24
     assert sum(one["share"] for one in found["shares"]) == pytest.approx(1.0)
     card = (out / "dataset" / "README.md").read_text()
+    assert re.search(r"\| budget \| `\d+[smh]` \|", card)
     for one in found["shares"]:
         assert (one["cost"] is None) == (one["origin"] == LABELLED)
         assert f"- {one['origin']}: {one['share']:.0%}" in card
@@ -1663,6 +1664,17 @@ def test_what_writes_is_asked_as_the_settings_say(
     asked = (sources._request(1) if kind is PairSources else sources._request).settings
     assert (asked.candidates, asked.system, asked.seed) == (3, "Be brief.", 4)
     assert asked.per_input == (2 if kind is PairSources else 1)
+
+
+def test_the_language_model_is_loaded_as_the_settings_say(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr("tilth.models.load_lm", lambda name, **how: asked.update(how, name=name))
+    task = read_grow_task(GrowSources(labels=str(place / "labels.yaml")))
+    settings = Growth(model="m", precision="float32")
+    assert Sources(task, None, settings, tmp_path, "cpu")._lm is None
+    assert asked == {"name": "m", "device": "cpu", "precision": "float32"}
 
 
 def test_a_budget_that_leaves_nothing_to_train_on_is_refused(

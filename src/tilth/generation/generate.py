@@ -467,6 +467,8 @@ def _write_dataset(run: Run, task: Task, lm: LM | Endpoint) -> tuple[Counter[str
                 index_of_label = kept.schema.get_field_index("label")
                 kept = kept.set_column(index_of_label, "label", kept["label"].cast(pa.float64()))
             writer.write(kept)
+        if isinstance(lm, Endpoint):
+            run.resolve("usage", lambda: dict(usage))
         writer.write_card(_card(run, task, lm, labels, writer.drops, usage))
     return labels, writer.drops
 

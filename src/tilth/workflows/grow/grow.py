@@ -249,7 +249,7 @@ class _GrowingClassifier(Growing):
             assert grown.classifier is not None
             grown.classifier().save(folder)
             self.trainer.forget()
-            write_rows(self.run, grown, arm, self.given.sources)
+            write_rows(self.run, grown, arm, self.given)
 
         origins = dict(Counter(grown.rows.origin))
         return save, Kept(arm.name, origins, grown.times, labels=grown.rows.counts())

@@ -142,7 +142,7 @@ class GrowingEncoder(Growing):
             save_encoder(encoder, folder)
             shutil.rmtree(self.run.path / DATASET, ignore_errors=True)
             if origins:
-                write_pairs(self.run, rows, arm, self.given.sources)
+                write_pairs(self.run, rows, arm, self.given)
 
         return save, Kept(arm.name, dict(origins))
 

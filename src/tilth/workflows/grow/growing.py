@@ -22,6 +22,7 @@ from tilth.report.grow import write_grow_report
 from tilth.runs import RESULTS, Run, read_results
 from tilth.runs.progress import duration_words
 from tilth.workflows.grow.arms import PLAIN, Arm
+from tilth.workflows.grow.notes import asked_of_endpoint
 from tilth.workflows.grow.outputs import DATASET, TO_LABEL, card_shares
 from tilth.workflows.grow.plan import Plan, too_short
 from tilth.workflows.grow.search import FINISHED, OVER, SURE, Search, Trains
@@ -264,6 +265,7 @@ class Growing(ABC):
             "notes": self._notes(best),
         }  # fmt: skip
         found["notes"] += [f"Left out: {name} ({why})." for name, why in self.failed.items()]
+        found["notes"] += asked_of_endpoint(self.run.path / TEXTS)
         if ended and (dear := self.plan.dropped):
             found["notes"].append(
                 f"Not tried, as the texts take too much of the budget to make: {'; '.join(dear)}. "
@@ -331,6 +333,8 @@ def open_run(out: Path, task: Any, given: Given, *, overwrite: bool) -> Run:
     sources = given.sources
     # Another version may know other ways, whose parts would be taken for one another.
     found = {**given.hashes, "ways to try": hash_of([arm.name for arm in given.arms])}
+    how = asdict(given.settings)
+    how.pop("precision")  # the nested run of the language model's texts has it
     for name in ("train", "validation", "test"):
         rows: LabeledExamples | None = getattr(task, "rows" if name == "train" else name)
         found[name] = "none" if rows is None else rows.fingerprint()
@@ -339,7 +343,7 @@ def open_run(out: Path, task: Any, given: Given, *, overwrite: bool) -> Run:
     return Run.open(
         out,
         command=COMMAND,
-        settings={**sources.named(), **asdict(given.settings), "budget": None},  # it may grow
+        settings={**sources.named(), **how, "budget": None},  # it may grow
         fingerprints=found,
         parts=len(given.arms) * (len(given.folds) + 1),  # and the test set
         outputs=OUTPUTS,

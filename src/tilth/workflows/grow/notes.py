@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from tilth.metrics.significance import Interval
 from tilth.report.systems import figure, figure_cell, figures_of, signed_words
+from tilth.runs import read_run_json
 from tilth.runs.progress import duration_words
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.search import Search
@@ -181,6 +183,20 @@ def raw_warnings(near: Mapping[str, Any] | None) -> list[str]:
             f"{near['own']:.2f} to one another. If most of it is not like them, give other text."
         )
     return found
+
+
+def asked_of_endpoint(folder: Path) -> list[str]:
+    """Return a note on what the texts of a nested run took, if an endpoint wrote them."""
+    if not (folder / "dataset").is_dir():
+        return []
+    usage = read_run_json(folder)["resolved"].get("usage")
+    if usage is None:
+        return []
+    return [
+        f"The endpoint that wrote texts was asked {usage['requests']:,} times: "
+        f"{usage['prompt_tokens']:,} prompt tokens and {usage['completion_tokens']:,} completion "
+        "tokens, as it counts them (0 where it does not)."
+    ]
 
 
 def summary_lines(results: Mapping[str, Any]) -> list[str]:

@@ -21,13 +21,14 @@ from tilth.selftrain.pseudo_label import as_lists
 from tilth.selftrain.retrieve import random_sentences
 from tilth.selftrain.select import margin_of
 from tilth.workflows.grow.arms import Arm, Grown
-from tilth.workflows.grow.settings import GrowSources
 from tilth.workflows.grow.similarity import PAIRS
 from tilth.workflows.grow.sources import DESCRIPTIONS, LABELLED, MULTIPLE, Sources
 from tilth.workflows.grow.task import Fold, GrowTask
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+    from tilth.workflows.grow.growing import Given
 
 DATASET, TO_LABEL = "dataset", "to_label"
 _SHARES = "\n## Shares in training\n\n"
@@ -107,7 +108,7 @@ def _unlike(vectors: Any, count: int) -> list[int]:
     return sorted(chosen)
 
 
-def write_rows(run: Run, grown: Grown, arm: Arm, given: GrowSources) -> None:
+def write_rows(run: Run, grown: Grown, arm: Arm, given: Given) -> None:
     """Write the rows that a classifier learnt from, with the origin of each, and a card."""
     from datasets import ClassLabel, Features, List, Value
 
@@ -138,7 +139,7 @@ def write_rows(run: Run, grown: Grown, arm: Arm, given: GrowSources) -> None:
     )  # fmt: skip
 
 
-def write_pairs(run: Run, pairs: Dataset, arm: Arm, given: GrowSources) -> None:
+def write_pairs(run: Run, pairs: Dataset, arm: Arm, given: Given) -> None:
     """Write the pairs that an encoder learnt from, with the origin of each, and a card."""
     _write(
         run, given, pairs.features, pairs.with_format("arrow")[:],
@@ -167,9 +168,9 @@ def card_shares(run: Run, shares: Sequence[Mapping[str, Any]]) -> None:
     run.write_file(f"{DATASET}/{CARD}", text + _SHARES + "\n".join(lines) + "\n")
 
 
-def _write(run: Run, given: GrowSources, features: Any, table: pa.Table, **about: Any) -> None:
+def _write(run: Run, given: Given, features: Any, table: pa.Table, **about: Any) -> None:
     """Write a data set in place of an earlier one, with a card that counts the origins."""
-    licences = ", ".join(f"`{one}`" for one in given.raw) or "none were given"
+    licences = ", ".join(f"`{one}`" for one in given.sources.raw) or "none were given"
     about["summary"] += f" Raw sentences carry the licences of their sources: {licences}."
     origins = Counter(table["origin"].to_pylist())
     lines = "\n".join(f"- {name}: {count:,}" for name, count in origins.items())
@@ -178,5 +179,6 @@ def _write(run: Run, given: GrowSources, features: Any, table: pa.Table, **about
     with DatasetWriter(run.path / DATASET, {"default": features}) as writer:
         writer.write(table)
         about["title"] += f" of {run.path.name}"
-        seed = int(run.settings["seed"])
-        writer.write_card(Card(command=run.command, settings=run.settings, seed=seed, **about))
+        settings = {**run.settings, "budget": given.settings.budget}
+        seed = given.settings.seed
+        writer.write_card(Card(command=run.command, settings=settings, seed=seed, **about))

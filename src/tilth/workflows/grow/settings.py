@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from tilth.errors import InputError
 from tilth.generation.settings import CANDIDATES, GenerateSettings
 from tilth.generation.task import load_task, refuse_untrained
-from tilth.limits import SEED, TEXTS, Choice, LabelColumn, Number, check_fields, whole
+from tilth.limits import (
+    PRECISION,
+    SEED,
+    TEXTS,
+    Choice,
+    LabelColumn,
+    Number,
+    check_fields,
+    whole,
+)
 from tilth.models.names import CLASSIFIER, ENCODER, check_name, known_instructions
 from tilth.runs import refuse_inside
 
@@ -91,6 +100,9 @@ class Growth:
         "Language model that writes texts of the described labels (similarity: pairs about raw "
         "text): starter, a folder, a hub id or an endpoint; default: nothing is written.",
     ] = None
+    precision: Annotated[
+        str, PRECISION, "Of the language model: auto, float32, bfloat16 or float16."
+    ] = "auto"
     count: Annotated[
         int, TEXTS, "Texts of each described label that the language model writes."
     ] = 100
@@ -143,7 +155,7 @@ def check_growth(sources: GrowSources, settings: Growth, out: Path) -> None:
     is_similarity = settings.task == SIMILARITY
     usual = Growth()
     given = [
-        name for name in ("count", "candidates", "system", "any_task")
+        name for name in ("precision", "count", "candidates", "system", "any_task")
         if getattr(settings, name) != getattr(usual, name)
     ]  # fmt: skip
     if is_similarity and "count" in given:

@@ -139,7 +139,8 @@ class RowSources:
     def _lm(self) -> LM | Endpoint:
         from tilth.models import load_lm
 
-        return load_lm(str(self.settings.model), device=self.device)
+        settings = self.settings
+        return load_lm(str(settings.model), device=self.device, precision=settings.precision)
 
     def _written(self, request: Callable[[], GenerateRequest]) -> Dataset:
         """Return what the language model writes; a finished run is read without the model."""
