@@ -19,6 +19,7 @@ from tilth.classifiers.examples import (
 )
 from tilth.classifiers.load import TaskSources, read_training_sets
 from tilth.data.examples import Source, read_examples
+from tilth.data.normalize import normalize_text
 from tilth.errors import InputError
 
 
@@ -155,6 +156,17 @@ def test_a_tenth_of_each_label_is_kept_to_choose_with(source: list[dict[str, Any
     again = train_validation_split(rows.select(np.arange(len(rows))[::-1].copy()), 0)[1]
     assert {*map(str, again.texts)} == {*map(str, chosen.texts)}
     assert {*map(str, train_validation_split(rows, 1)[1].texts)} != {*map(str, chosen.texts)}
+
+
+def test_texts_that_differ_in_case_and_punctuation_stay_in_one_part() -> None:
+    rows = as_rows([
+        {**row, "text": form.format(row["text"])} for row in classed(60) for form in ("{}", "{}!")
+    ])  # fmt: skip
+    parts = [
+        {normalize_text(text) for (text,) in part.texts} for part in train_validation_split(rows, 0)
+    ]
+    assert parts[1]
+    assert not parts[0] & parts[1]
 
 
 def test_validation_comes_from_what_is_given_from_a_split_or_from_labelled() -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tilth.data.hashing import group_ids, random_keys, text_hashes
 from tilth.data.labels import Labels
+from tilth.data.normalize import exact_keys
 from tilth.data.split import group_rows, validation_rows
 from tilth.errors import InputError
 from tilth.metrics.scores import iob2, positive
@@ -226,17 +227,18 @@ def train_validation_split(
 ) -> tuple[LabeledExamples, LabeledExamples]:
     """Split off a tenth of each label for validation, by content and not by order.
 
-    A label with fewer than five rows has none there. Rows with the same first text or origin stay
-    in one part.
+    A label with fewer than five rows has none there. Rows with the same origin or, but for case and
+    punctuation, the same first text stay in one part.
     """
-    keys = [
-        text_hashes(pa.array([texts[side] for texts in rows.texts], pa.large_string()))
+    sides = [
+        pa.array([texts[side] for texts in rows.texts], pa.large_string())
         for side in range(len(rows.texts[0]))
     ]
+    keys = map(text_hashes, sides)
     origins = [] if rows.origins is None else [rows.origins]
     chosen = validation_rows(
         strata(rows), random_keys(seed, "validation", *keys), _SHARE, numeric=False,
-        groups=group_rows(keys[0], *origins),
+        groups=group_rows(exact_keys(sides[0]), *origins),
     )  # fmt: skip
     return rows.select(np.flatnonzero(~chosen)), rows.select(np.flatnonzero(chosen))
 
