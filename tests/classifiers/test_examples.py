@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,20 @@ def test_texts_that_differ_in_case_and_punctuation_stay_in_one_part() -> None:
     ])  # fmt: skip
     parts = [
         {normalize_text(text) for (text,) in part.texts} for part in train_validation_split(rows, 0)
+    ]
+    assert parts[1]
+    assert not parts[0] & parts[1]
+
+
+def test_two_texts_in_either_order_stay_in_one_part() -> None:
+    texts = [row["text"] for row in classed(80)]
+    rows = [
+        {"text_a": a, "text_b": b, "label": n % 2}
+        for n, pair in enumerate(pairwise(texts)) for a, b in (pair, (pair[1], pair[0].upper()))
+    ][::3]  # fmt: skip
+    parts = [
+        {tuple(sorted(map(normalize_text, pair))) for pair in part.texts}
+        for part in train_validation_split(as_rows(rows), 0)
     ]
     assert parts[1]
     assert not parts[0] & parts[1]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,26 @@ def test_a_test_set_of_another_task_is_refused(tmp_path: Path) -> None:
     strange = write_rows(tmp_path / "test.jsonl", [{"text": "a dog", "label": "planet"}])
     with pytest.raises(InputError, match=r"test.jsonl:1: label 'planet' is none"):
         read(classed(30), strange)
-    with pytest.raises(InputError, match="which has one label a row"):
+    with pytest.raises(InputError, match="list of labels a row, not one label a row as the rows"):
         read(classed(30), several(6))
+
+
+@pytest.mark.parametrize("name", ["labelled", "validation", "test"])
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (several(12), "has a list of labels a row, not one label a row"),
+        (
+            [{"text_a": row["text"], "text_b": "a", "label": row["label"]} for row in classed(12)],
+            r"has pairs \(text_a and text_b\), not single texts as the rows given: name columns",
+        ),
+    ],
+)
+def test_a_set_of_another_form_is_refused(name: str, other: Any, said: str) -> None:
+    given: dict[str, Any] = {"train": classed(30), name: other}
+    reads = read_task if name == "test" else partial(read_training_sets, tags=False)
+    with pytest.raises(InputError, match=f"the {name} set {said}"):
+        reads(TaskSources(**given))
 
 
 def test_validation_rows_of_the_labelled_set_are_not_among_the_others() -> None:

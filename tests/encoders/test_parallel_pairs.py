@@ -267,6 +267,7 @@ def test_columns_are_named(caplog: pytest.LogCaptureFixture) -> None:
     ("columns", "min_score", "said"),
     [
         ({}, 3.0, "min-score is 3, but no source grades its pairs"),
+        ({"label": [0.0] * 40}, None, "column 'label' is 0 in every row"),
         ({"label": ["a", "b"] * 20}, 3.0, "column 'label' holds no numbers"),
         ({"score": [0.5, 1.5] * 20}, 2.0, "0 pairs of different texts are too few"),
         ({"negative_1": ["x"] * 40}, None, "'negative_1' holds one of several negatives"),

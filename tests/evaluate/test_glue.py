@@ -199,10 +199,24 @@ def test_models_and_data_of_other_tasks_are_refused(base: str, tmp_path: Path) -
         ("qnli", "rte", "label 'kind 0' is none of QNLI"),
         ("wnli", "rte", "no development rows of wnli"),
         ("mrpc", "rte", "gives entailment, not_entailment, MRPC has"),
-        ("sst2", "rte", "no folder 'sst2'|give a classifier of the task"),
+        ("cola", "rte", "reads 2 texts a row, CoLA has 1: give a classifier of the task"),
+        ("sst2", "rte", "reads 2 texts a row, SST-2 has 1: give a classifier of the task"),
     ):
         with pytest.raises(InputError, match=message):
             evaluate_glue({task: str(tmp_path / model)}, str(tmp_path / "glue"), device="cpu")
+
+
+def test_figures_of_tasks_before_a_wrong_one_are_kept(base: str, tmp_path: Path) -> None:
+    model, data, out = str(tmp_path / "rte"), str(tmp_path / "glue"), tmp_path / "out"
+    train_classifier(rte(30), base, model, epochs=1.0, quiet=True, device="cpu")
+    write_rows(tmp_path / "glue/rte/dev.jsonl", rte(9))
+    (tmp_path / "glue/qnli").mkdir()
+    with pytest.raises(InputError, match="MRPC has"):  # before anything is measured
+        evaluate_glue({"rte": model, "mrpc": model}, data, out, device="cpu")
+    assert not out.exists()
+    with pytest.raises(InputError, match="no development rows of qnli"):
+        evaluate_glue({"rte": model, "qnli": model}, data, out, device="cpu")
+    assert list(read_json(out / "results.json")["tasks"]) == ["rte"]
 
 
 def test_every_spelling_of_a_label_is_read() -> None:

@@ -114,6 +114,11 @@ def test_overlap_is_counted_and_dropped_on_either_side(
     )  # fmt: skip
     assert "15 pairs hold a sentence of the sets and were left out" in said.stderr
     assert "training rows hold one of its sentences" not in said.stderr
+    known = tilth("evaluate", "sts", tmp_path / "run", "-d", sets, "--json", "--bootstrap", 0)
+    assert json.loads(known.stdout)["sts12"]["overlap"] == scores["sts12"]["overlap"]
+    texts = write_rows(tmp_path / "texts.jsonl", {"text": rows["text_a"] + shared["text_a"]})
+    told = tilth("evaluate", "sts", base, "-d", sets, "--train", texts, "--json", "--bootstrap", 0)
+    assert json.loads(told.stdout)["sts12"]["overlap"]["rows"] >= 15
 
 
 def test_named_columns_of_pairs_are_known_to_the_run(base: str, sets: Path, tmp_path: Path) -> None:

@@ -165,3 +165,23 @@ def test_a_set_of_another_task_is_trained_on_first(
     assert found["first"]["labels"] == sorted(names)
     assert found["."]["base"] == str(out / "first")
     assert train(pairs, out, replace(options, first=first)) == trained
+
+
+def test_a_run_of_another_base_is_refused_before_the_first_set(
+    pairs: str, tmp_path: Path, options: ScorerOptions
+) -> None:
+    out, first = tmp_path / "run", str(write_rows(tmp_path / "nli.jsonl", rows(60, seed=3)))
+    train(pairs, out, options)
+    with pytest.raises(RunMismatch, match="holds another run: base is"):
+        train(pairs, out, replace(options, first=first))
+    assert not (out / "first").exists()
+
+
+def test_validation_pairs_that_a_model_wrote_are_said(
+    tmp_path: Path, options: ScorerOptions
+) -> None:
+    made = [{**row, "source_id": str(n), "model": "m"} for n, row in enumerate(rows(60))]
+    found = train(str(write_rows(tmp_path / "made.jsonl", made)), tmp_path / "run", options)
+    held = found["validation"]
+    assert held["generated"] == held["rows"] > 0
+    assert "Validation (generated rows) does not measure real data" in found["warnings"][0]

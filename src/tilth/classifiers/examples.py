@@ -228,17 +228,19 @@ def train_validation_split(
     """Split off a tenth of each label for validation, by content and not by order.
 
     A label with fewer than five rows has none there. Rows with the same origin or, but for case and
-    punctuation, the same first text stay in one part.
+    punctuation, the same first text or the same two texts in any order stay in one part.
     """
     sides = [
         pa.array([texts[side] for texts in rows.texts], pa.large_string())
         for side in range(len(rows.texts[0]))
     ]
-    keys = map(text_hashes, sides)
+    keys = [text_hashes(side) for side in sides]
+    plain = [exact_keys(side) for side in sides]
+    pair = random_keys(0, "pair", *np.sort(plain, axis=0))
     origins = [] if rows.origins is None else [rows.origins]
     chosen = validation_rows(
         strata(rows), random_keys(seed, "validation", *keys), _SHARE, numeric=False,
-        groups=group_rows(exact_keys(sides[0]), *origins),
+        groups=group_rows(plain[0], pair, *origins),
     )  # fmt: skip
     return rows.select(np.flatnonzero(~chosen)), rows.select(np.flatnonzero(chosen))
 

@@ -26,7 +26,14 @@ from tilth.classifiers.examples import (
     soft_labeled_examples,
     train_validation_split,
 )
-from tilth.data.examples import Examples, Source, open_rows, prefer_curated, read_examples
+from tilth.data.examples import (
+    Examples,
+    Source,
+    open_rows,
+    prefer_curated,
+    read_examples,
+    refuse_other_form,
+)
 from tilth.data.labels import class_names, match_label_names
 from tilth.data.readers import read_rows, row_location
 from tilth.data.sources import source_name, split_names
@@ -108,6 +115,13 @@ class _LoadedSet:
                 f"{self.examples.label_column} a ClassLabel that names them in their order"
             )
 
+    def refuse_other_form(self, other: _LoadedSet, name: str, source: Source) -> None:
+        """Refuse another set whose rows have another form than those of this one, the source."""
+        assert self.examples.labels is not None
+        kind, texts = self.examples.labels.kind, len(self.examples.columns)
+        where = other.where(0)
+        refuse_other_form(other.examples, where, name, source, kind=kind, texts=texts)
+
     def _names(self, labels: Sequence[str]) -> list[str]:
         """Return the labels of a model in the order of the probabilities."""
         if self.names is None:
@@ -160,6 +174,7 @@ def _training_sets(
     more = None
     if sources.labelled is not None:
         more = _load(sources, sources.labelled, _TRAIN, tags=tags)
+        first.refuse_other_form(more, "labelled", sources.train)
     known = _shared_labels([first] if more is None else [first, more], labels)
     rows = _distinct(first.with_labels(known), sources.train)
     extra = None if more is None else _distinct(more.with_labels(known), sources.labelled)
@@ -170,6 +185,7 @@ def _training_sets(
         chosen = validation_split(sources.train)
     if chosen is not None:
         held_out = _load(sources, chosen, _VALIDATION, tags=tags)
+        first.refuse_other_form(held_out, _VALIDATION, sources.train)
         if labels is None:
             held_out.check_named()
         validation = held_out.with_labels(known)
@@ -420,7 +436,7 @@ def read_task(
     )  # fmt: skip
     tested, learnt = None, ("training", train, examples.texts)
     if test is not None:
-        tested = _read_test(sources, test, rows)
+        tested = _read_test(sources, test, loaded, rows.labels)
         check_disjoint("test", test, tested.texts, learnt)
         if held_out is not None and chosen is not None:
             check_disjoint("test", test, tested.texts, ("validation", validation, chosen.texts))
@@ -434,20 +450,12 @@ def read_task(
     return TaskData(examples, rows, chosen, tested)
 
 
-def _read_test(sources: TaskSources, test: Source, train: LabeledExamples) -> LabeledExamples:
-    examples = sources.read(test, _TEST)
-
-    def where(row: int) -> str:
-        return row_location(test, examples.place(row), _TEST)
-
-    assert examples.labels is not None
-    if examples.labels.kind != train.kind:
-        names = {"class": "one label a row", "multi": "lists of labels", "tags": "tags of tokens"}
-        raise InputError(
-            f"{where(0)}: {examples.label_column} holds other labels than the training set, which "
-            f"has {names[train.kind]}: give rows of the same task"
-        )
-    return labeled_examples(examples, train.labels, where=where)
+def _read_test(
+    sources: TaskSources, test: Source, train: _LoadedSet, labels: Sequence[str]
+) -> LabeledExamples:
+    found = _load(sources, test, _TEST)
+    train.refuse_other_form(found, _TEST, sources.train)
+    return labeled_examples(found.examples, labels, where=found.where)
 
 
 def check_disjoint(

@@ -30,7 +30,7 @@ from tilth.models.trainer import (
     model_is_whole,
     save_whole,
 )
-from tilth.runs import RESULTS, Run, read_results, refuse_inside
+from tilth.runs import RESULTS, Run, RunMismatch, read_results, read_run_json, refuse_inside
 from tilth.storage import as_path
 
 if TYPE_CHECKING:
@@ -75,16 +75,33 @@ def train_on_sources(
 
 
 def train_first(
-    first: str, settings: ClassifierTraining, out: Path, *, tags: bool = False
+    first: str,
+    settings: ClassifierTraining,
+    out: Path,
+    validation: LabeledExamples | None,
+    *,
+    tags: bool = False,
 ) -> ClassifierTraining:
     """Train the base on another set, in the run OUT/first; return settings with that as base.
+
+    Args:
+        validation: rows of the training that follows, which is checked before.
 
     Reference:
         Phang, Févry and Bowman 2018, arXiv 1811.01088 (STILTs).
     """
+    check_seeds(settings.seeds, validation)
+    base = str(out / FIRST)
+    if not settings.overwrite and (out / "run.json").is_file():
+        found = read_run_json(out)["settings"].get("base")
+        if found != base:
+            raise RunMismatch(
+                f"{out}: holds another run: base is {found!r} in the folder, {base!r} asked: "
+                "--overwrite starts anew, or choose another --out"
+            )
     own = replace(settings, seeds=1, finetuning=replace(settings.finetuning, epochs=None))
     train_on_sources(TaskSources(first), own, out / FIRST, tags=tags)
-    return replace(settings, base=str(out / FIRST))
+    return replace(settings, base=base)
 
 
 def _name(source: str | Path) -> str:

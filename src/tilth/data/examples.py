@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tilth.data.formats import NUMBER, check_column
 from tilth.data.hashing import text_hashes
 from tilth.data.labels import (
+    HOLDS,
     Labels,
     Where,
     check_labels,
@@ -32,7 +33,7 @@ from tilth.data.labels import (
     refuse_missing,
 )
 from tilth.data.readers import read_rows, row_location
-from tilth.data.sources import fetched
+from tilth.data.sources import fetched, source_name
 from tilth.data.temp_arrow import TempArrowWriter
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
@@ -372,6 +373,33 @@ def check_texts(model: str, texts: int | None, columns: Sequence[str], where: st
         raise InputError(
             f"{where}column {columns[0]!r} holds single texts, and {model!r} reads pairs: name two "
             "columns with --text FIRST,SECOND"
+        )
+
+
+def refuse_other_form(
+    examples: Examples, where: str, name: str, source: Source, *, kind: str, texts: int
+) -> None:
+    """Refuse a set whose rows have another form than those of the training set.
+
+    Args:
+        where: the first row.
+        name: of the set.
+        source: the training set.
+        kind: of its labels.
+        texts: of its inputs, 1 or 2.
+    """
+    assert examples.labels is not None
+    begin, other = f"{where}: the {name} set has", source_name(source)
+    if examples.labels.kind != kind:
+        raise InputError(
+            f"{begin} {HOLDS[examples.labels.kind]}, not {HOLDS[kind]} as {other}: name another "
+            "column of labels, or another file"
+        )
+    if len(examples.columns) != texts:
+        forms = {1: "single texts", 2: "pairs"}
+        raise InputError(
+            f"{begin} {forms[len(examples.columns)]} ({' and '.join(examples.columns)}), not "
+            f"{forms[texts]} as {other}: name columns that both have, or another file"
         )
 
 

@@ -19,6 +19,11 @@ Class: TypeAlias = "str | int"
 
 _LIST = r"^\[\s*(?:['\"].*['\"]|-?\d[\d.,\s-]*)?\s*\]$"  # as Python or JSON writes one
 _UNNAMED = re.compile(r"LABEL_(\d+)")  # what transformers calls labels without names
+# Kinds of labels, as data holds them.
+HOLDS = {
+    "class": "one label a row", "multi": "a list of labels a row", "number": "fractions",
+    "tags": "a tag for each token",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,12 +65,18 @@ def train_encoder(
         leave out most padding, are ours; the paper draws them at random.
     """
     base = name_of(base, "base")
-    settings = settings_of(Training, training).for_base(base)
-    is_path = isinstance(pairs, str | Path) and Path(pairs).exists()
-    sources = {"pairs": str(Path(str(pairs)).resolve()) if is_path else None}
-    job = EncoderTraining("train encoder", base, settings, cosine_objective(), sources=sources)
+    settings = settings_of(Training, training)
+    job = cosine_training(pairs, base, settings)
     parts = read_pairs(pairs, seed=settings.seed, names=settings.names)
     return job.train(job.load_base(device), parts, out, overwrite=overwrite, quiet=quiet)
+
+
+def cosine_training(pairs: Source, base: str, settings: Training) -> EncoderTraining:
+    """Return the training of a base on graded pairs; `pairs` says where they come from."""
+    is_path = isinstance(pairs, str | Path) and Path(pairs).exists()
+    sources = {"pairs": str(Path(str(pairs)).resolve()) if is_path else None}
+    how = settings.for_base(base)
+    return EncoderTraining("train encoder", base, how, cosine_objective(), sources=sources)
 
 
 def cosine_objective() -> Objective:

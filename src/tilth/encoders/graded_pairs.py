@@ -46,7 +46,7 @@ _NAMES = {
 }
 _TRAIN, _VALIDATION = "train", "validation"
 _SHARES = (0.1, 0.25, 0.5)  # of the validation part: the first that is enough
-_FEWEST = 3  # pairs for a meaningful rank correlation
+FEWEST = 3  # pairs for a meaningful rank correlation
 STS = 5.0  # the highest label of STS sets
 ANY = np.inf  # labels are any numbers
 _CLASSES = 3  # the highest of whole numbers that are no grades of 0 to 5
@@ -230,8 +230,8 @@ def _checked(
             f"every label of the {split} part is {numbers[0]:g}: there is nothing to learn and "
             "Spearman's correlation is undefined; give pairs of different labels"
         )
-    if len(numbers) < _FEWEST:
-        raise InputError(f"the {split} part has {len(numbers)} pairs: give at least {_FEWEST}")
+    if len(numbers) < FEWEST:
+        raise InputError(f"the {split} part has {len(numbers)} pairs: give at least {FEWEST}")
     if 1 < highest < ANY:
         numbers = numbers / highest
         place = labelled.table.column_names.index(LABEL)
@@ -248,7 +248,7 @@ def _split(labelled: LabelledTable, seed: int) -> TrainingPairs:
     assert labelled.numbers is not None  # checked by `_checked`
     for share in _SHARES:
         chosen = validation_rows(labelled.labels, keys, share, numeric=True, groups=groups)
-        if chosen.sum() >= _FEWEST and len(np.unique(labelled.numbers[chosen])) > 1:
+        if chosen.sum() >= FEWEST and len(np.unique(labelled.numbers[chosen])) > 1:
             break
     else:
         raise InputError(

@@ -41,8 +41,8 @@ def train_setfit(
         base: an encoder with weights to train.
 
     Reference:
-        Tunstall et al. 2022, arXiv 2209.11055, section 3: 20 rounds of pairs, one epoch. At most
-        4,000 pairs are ours.
+        Tunstall et al. 2022, arXiv 2209.11055, section 3; 20 rounds of a pair of each kind for each
+        text and one epoch, as in their library. At most 4,000 pairs are ours.
     """
     from datasets import Dataset
 

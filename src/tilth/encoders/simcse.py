@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from tilth.encoders.graded_pairs import (
 )
 from tilth.encoders.settings import SINGLE_TEXTS_DROPOUT, SimcseTraining
 from tilth.encoders.train import EncoderTraining, Objective
+from tilth.errors import InputError
 from tilth.limits import settings_of
 from tilth.models.encoder import load_encoder
 from tilth.models.names import name_of
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_SHIPPED = "starter-encoder"
 _INITIAL = 0.02  # standard deviation of the projection's weights, as of BERT's
 
 
@@ -78,7 +81,8 @@ def train_simcse(
     Reference:
         Gao, Yao and Chen 2021, arXiv 2104.08821; with paraphrases as positives or as more triples:
         Ogasa, Kajiwara and Arase, section 5. Forward passes over texts of similar lengths are ours;
-        the loss of a batch is the same.
+        the loss of a batch is the same. SimCSE keeps the layer where it trains on triples; here it
+        is left out there, too.
     """
     base = name_of(base, "base")
     settings = settings_of(SimcseTraining, training)
@@ -110,10 +114,16 @@ def train_simcse(
 
 
 def score_untrained(dev: Source, base: str, device: str) -> dict[str, float]:
-    """Return Spearman's correlation x 100 of a base and of the shipped encoder on graded pairs."""
+    """Return Spearman's correlation x 100 on graded pairs: of a base, and of the shipped encoder.
+
+    The latter is left out where it is not installed.
+    """
     measure = CorrelationEvaluator(read_dev_pairs(dev, highest=ANY), bfloat16=False)
-    names = dict.fromkeys((base, "starter-encoder"))
-    return {name: measure(load_encoder(name, device=device))[METRIC] for name in names}
+    found = {base: measure(load_encoder(base, device=device))[METRIC]}
+    if base != _SHIPPED:
+        with suppress(InputError):
+            found[_SHIPPED] = measure(load_encoder(_SHIPPED, device=device))[METRIC]
+    return found
 
 
 def simcse_objective(settings: SimcseTraining) -> Objective:

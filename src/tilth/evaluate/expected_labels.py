@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tilth.data.examples import Examples, Source, check_texts, read_examples
 from tilth.data.formats import TAG
-from tilth.data.labels import match_label_names
+from tilth.data.labels import HOLDS, match_label_names
 from tilth.data.readers import row_location
 from tilth.errors import InputError
 
@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from tilth.models.classifier import Classifier
 
 _SHOWN = 8
-# Kinds of labels, as data holds them and as a classifier gives them.
-HOLDS = {
-    "class": "one label a row", "multi": "a list of labels a row", "number": "fractions",
-    "tags": "a tag for each token",
-}  # fmt: skip
+# Kinds of labels, as a classifier gives them.
 _GIVES = {"class": "one label", "multi": "any number of labels", "tags": "a tag for each token"}
 
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from tilth.bank.search.decontaminate import Exclusion
 from tilth.classifiers.load import TaskSources, check_disjoint
-from tilth.data.examples import TAGS, TOKENS, Examples, read_examples
+from tilth.data.examples import TAGS, TOKENS, Examples, read_examples, refuse_other_form
 from tilth.data.formats import ending_of
 from tilth.data.labels import class_names
 from tilth.data.normalize import normalize_text
 from tilth.data.readers import row_location
 from tilth.data.sources import folder_configs, load_folder
 from tilth.errors import InputError
-from tilth.evaluate.expected_labels import HOLDS, refuse_unknown
+from tilth.evaluate.expected_labels import refuse_unknown
 from tilth.runs import read_run_json
 from tilth.storage import as_path, exists, pull
 
@@ -159,16 +159,14 @@ def open_augmented(source: str) -> AugmentedSets:
 
 
 def refuse_other_labels(
-    kind: str, labels: Sequence[str], source: str, data: str, examples: Examples
+    labels: Sequence[str], source: str, data: str, examples: Examples, **form: Any
 ) -> None:
-    """Refuse a test set of another kind or with labels not in `labels`, before any training."""
-    found = examples.labels
-    assert found is not None  # they are asked for
-    if found.kind != kind:
-        raise InputError(
-            f"{row_location(data, 0, 'test')}: the test set has {HOLDS[found.kind]}, {source} "
-            f"{HOLDS[kind]}: name another column of labels, or another file"
-        )
+    """Refuse a test set of another form or with labels not in `labels`, before any training.
+
+    Args:
+        form: as of `refuse_other_form`.
+    """
+    refuse_other_form(examples, row_location(data, 0, "test"), "test", source, **form)
     refuse_unknown(examples, list(dict.fromkeys(labels)), data, "test", f"{source} knows")
 
 

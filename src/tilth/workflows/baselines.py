@@ -65,7 +65,7 @@ def baselines(rows: LabeledExamples, *, device: str = "auto", quiet: bool = True
         names = [WORDS, FREQUENT]
     else:
         names = [ENCODER, TFIDF, MAJORITY]
-        if len(rows.texts[0]) == 1:
+        if len(rows.texts[0]) == 1 and len(rows) > 1:  # it learns from pairs of rows
             names.insert(0, SETFIT)
         if _starter(device) is None:
             names = [TFIDF, MAJORITY]

@@ -88,8 +88,12 @@ def evaluate_glue(
         out: the run folder, with `results.json` and `submission/`; the models of other tasks may be
             added by another call. None: nothing is written.
     """
+    how: dict[str, Any] = {"device": device, "precision": precision}
+    for name, model in models.items():  # a wrong one is found before any is measured
+        _predictor(TASKS[name], model, **how)
     if out is None:
-        return _evaluate(models, data, None, device, precision)
+        found = {name: _measure(name, model, data, None, how) for name, model in models.items()}
+        return _joined(found)
     run = Run.open(
         out, command="evaluate glue", settings={"data": data}, fingerprints={}, parts=0,
         outputs=(SUBMISSION, RESULTS),
@@ -97,50 +101,64 @@ def evaluate_glue(
     with run, disk_errors(run.path):
         folder = run.path / SUBMISSION
         folder.mkdir(exist_ok=True)
-        result = _evaluate(models, data, folder, device, precision)
-        known = read_results(run.path, {"models": dict, "tasks": dict}) or {}
-        run.write_results({
-            "models": {**known.get("models", {}), **models},
-            "tasks": {**known.get("tasks", {}), **result.tasks},
-        })  # fmt: skip
-        return replace(result, missing=check_submission(folder))
+        found = {}
+        for name, model in models.items():
+            found[name] = _measure(name, model, data, folder, how)
+            known = read_results(run.path, {"models": dict, "tasks": dict}) or {}
+            run.write_results({
+                "models": {**known.get("models", {}), name: model},
+                "tasks": {**known.get("tasks", {}), name: found[name].scores},
+            })  # fmt: skip
+        return replace(_joined(found), missing=check_submission(folder))
 
 
-def _evaluate(
-    models: Mapping[str, str], data: str, folder: Path | None, device: str, precision: str
-) -> GlueResult:
-    """Measure models, and write submission files into a folder, if there is one."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    files: list[str] = []
-    notes: list[str] = []
-    for name, model in models.items():
-        task = TASKS[name]
-        predict = _predictor(task, model, device, precision)
-        found[name] = {}
-        for split in task.splits:
-            examples, where = _read(name, task, data, split, need_label=True)
-            if examples is None:
-                continue
-            gold = _gold(task, examples, where)
-            scores = glue_scores(task, gold, predict(examples))
-            found[name][split] = {**scores, "rows": len(examples)}
-        if not found[name]:
-            raise InputError(f"{data}: no development rows of {name}: put {name}/dev.jsonl there")
-        if folder is None:
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Scores of a task by split, the files that were written, and notes on those that were not."""
+
+    scores: dict[str, dict[str, float]]
+    files: list[str]
+    notes: list[str]
+
+
+def _joined(found: Mapping[str, _Measured]) -> GlueResult:
+    return GlueResult(
+        {name: one.scores for name, one in found.items()},
+        [file for one in found.values() for file in one.files], list(FILES),
+        [note for one in found.values() for note in one.notes],
+    )  # fmt: skip
+
+
+def _measure(
+    name: str, model: str, data: str, folder: Path | None, how: Mapping[str, Any]
+) -> _Measured:
+    """Measure a model on its task, and write submission files into a folder, if there is one."""
+    task, measured = TASKS[name], _Measured({}, [], [])
+    predict = _predictor(task, model, **how)
+    for split in task.splits:
+        examples, where = _read(name, task, data, split, need_label=True)
+        if examples is None:
             continue
-        for file in task.tests:
-            ending = "matched" if file.endswith("-m") else "mismatched"
-            split = "test" if len(task.tests) == 1 else f"test_{ending}"
-            examples, _ = _read(name, task, data, split, need_label=False)
-            rows = 0 if examples is None else len(examples)
-            if examples is None or rows != task.tests[file]:
-                notes.append(
-                    f"{file}.tsv is not written: the server has {task.tests[file]:,} test rows, "
-                    f"{data} has {rows:,}"
-                )
-                continue
-            files.append(str(write_submission(folder, file, predict(examples))))
-    return GlueResult(found, files, list(FILES), notes)
+        gold = _gold(task, examples, where)
+        scores = glue_scores(task, gold, predict(examples))
+        measured.scores[split] = {**scores, "rows": len(examples)}
+    if not measured.scores:
+        raise InputError(f"{data}: no development rows of {name}: put {name}/dev.jsonl there")
+    if folder is None:
+        return measured
+    for file in task.tests:
+        ending = "matched" if file.endswith("-m") else "mismatched"
+        split = "test" if len(task.tests) == 1 else f"test_{ending}"
+        examples, _ = _read(name, task, data, split, need_label=False)
+        rows = 0 if examples is None else len(examples)
+        if examples is None or rows != task.tests[file]:
+            measured.notes.append(
+                f"{file}.tsv is not written: the server has {task.tests[file]:,} test rows, "
+                f"{data} has {rows:,}"
+            )
+            continue
+        measured.files.append(str(write_submission(folder, file, predict(examples))))
+    return measured
 
 
 def _read(
@@ -210,6 +228,11 @@ def _predictor(task: GlueTask, model: str, device: str, precision: str) -> Any:
 
         return score
     classifier = load_classifier(model, device=device)
+    if classifier.texts_per_input not in (None, len(task.texts)):
+        raise InputError(
+            f"{classifier.name!r} reads {classifier.texts_per_input} texts a row, {task.title} has "
+            f"{len(task.texts)}: give a classifier of the task"
+        )
     order = _order(task, classifier)
 
     def answer(examples: Examples) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from tilth.data.examples import Names, open_rows, prefer_curated
 from tilth.data.hashing import hash_of
 from tilth.encoders.graded_pairs import TEXT_A, TEXT_B, read_pairs
 from tilth.errors import InputError
@@ -180,7 +181,7 @@ def evaluate_sts_to_run(
     rows = None
     if source is not None:
         names = (known.get("text"), known.get("label")) if training is None else (None, None)
-        rows = read_pairs(source, names=names).all_rows()
+        rows = _training_rows(source, names)
     run = None
     if out is not None:
         recorded = asdict(settings) | {"sets": [sts.name for sts in found]}
@@ -215,6 +216,14 @@ def evaluate_sts_to_run(
                 notes=remarks(scores),
             )
     return scores, pairs
+
+
+def _training_rows(source: str, names: Names) -> Dataset:
+    """Return the rows of a training set: graded pairs, or any texts."""
+    try:
+        return read_pairs(source, names=names).all_rows()
+    except InputError:  # pairs without grades, single texts, triples
+        return open_rows(prefer_curated(source), "train")[0]
 
 
 def pairs_of(name: str) -> str | None:

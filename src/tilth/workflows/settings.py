@@ -247,7 +247,7 @@ class ScorerOptions:
     symbols: Annotated[
         bool,
         "Keep all characters. Else all but letters, digits, spaces, commas and full stops are "
-        "removed, as where tilth paraphrase measures meaning.",
+        "removed (not of --first), as where tilth paraphrase measures meaning.",
     ] = False
     seeds: Annotated[
         int, TRAININGS, "Trainings, each with its seed, of which the best is kept; the paper's: 10."
@@ -306,8 +306,8 @@ class ClassifierOptions:
     ] = "best"
     first: Annotated[
         str | None,
-        "A labelled set of another task to train on before, such as NLI; its labels may be others "
-        "(STILTs).",
+        "A labelled set of another task to train on before, such as NLI, for 3 epochs (up to 20 of "
+        "few rows); its labels may be others (STILTs).",
     ] = None
     bootstrap: Resamples = 2000
     training: Annotated[Finetuning, "Training"] = field(default_factory=Finetuning)

@@ -143,8 +143,9 @@ def train_and_test(
         baseline: measure the simple baselines of `tilth.workflows.baselines` too; for an augment
             run, also train on its labelled rows alone, unless its teacher has the same base.
         bootstrap: resamples of intervals and tests; 0: neither.
-        first: a labelled set of another task that the base is trained on before, for 3 epochs; with
-            `baseline`, the base is trained without it, too. Not for an augment run.
+        first: a labelled set of another task that the base is trained on before, for as many epochs
+            as its number of rows calls for; with `baseline`, the base is trained without it, too.
+            Not for an augment run.
 
     Reference:
         The set trained on first: Phang, Févry and Bowman 2018, arXiv 1811.01088 (STILTs), as
@@ -220,7 +221,8 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
         check_disjoint("test", test, examples.texts, *trained_on)
         found_labels = [one.labels for one in learnt if one.labels is not None]
         names = [str(name) for one in found_labels for name in one.classes]
-        refuse_other_labels(found_labels[0].kind, names, source, str(test), examples)
+        form = {"kind": found_labels[0].kind, "texts": len(learnt[0].columns)}
+        refuse_other_labels(names, source, str(test), examples, **form)
         known = (normalize_text(one) for given in learnt for one in given.sentences)
         notes += _shared_note(shared(examples, known), len(examples), "training rows")
     rows, held = read_training_sets(
@@ -231,7 +233,7 @@ def _train_on_file(source: str, out: Path, job: _Job) -> TrainedClassifier:
 
     plain = settings
     if job.first is not None:
-        settings = train_first(job.first, settings, out, tags=job.tags)
+        settings = train_first(job.first, settings, out, held, tags=job.tags)
     model = train_on_sources(sources, settings, out, tags=job.tags)
     systems, tested = [System(TRAINED, model, settings.base)], None
     if job.first is not None and job.baseline:
@@ -259,7 +261,7 @@ def _train_on_run(run: AugmentedSets, out: Path, job: _Job) -> TrainedClassifier
     if data is not None:
         examples = read_examples(data, split="test", **columns)
         names = [name[2:] if run.kind == "tags" else name for name in run.labels]
-        refuse_other_labels(run.kind, names, folder, str(data), examples)
+        refuse_other_labels(names, folder, str(data), examples, kind=run.kind, texts=1)
         own: dict[str, tuple[Source, Dataset]] = {"labelled": (folder, run.labelled)}
         if chosen is not None:
             own["validation"] = (sources.validation or folder, chosen)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.encoders.graded_pairs import TrainingPairs, read_pairs
+from tilth.encoders.graded_pairs import FEWEST, LABEL, TrainingPairs, read_pairs
 from tilth.errors import InputError
 from tilth.evaluate.overlap import apart
 from tilth.evaluate.sts import check_sets, most_wrong_pairs, summarise_sts
@@ -90,17 +90,14 @@ def train_and_measure(
     if options.drop_overlap:
         before = len(parts.all_rows())
         parts = drop_shared(parts, found)
-        training = replace(training, text=None, label=None)
         dropped = before - len(parts.all_rows())
         notes.append(f"{dropped:,} pairs hold a sentence of the sets and were left out.")
-    from tilth.encoders.bi_encoder import train_encoder  # imports torch
+    from tilth.encoders.bi_encoder import cosine_training  # imports torch
     from tilth.encoders.train import SCORES
     from tilth.models.encoder import load_encoder
 
-    encoder = train_encoder(
-        parts.splits() if options.drop_overlap else source, base, out,
-        device=device, overwrite=overwrite, quiet=quiet, **asdict(training),
-    )  # fmt: skip
+    job = cosine_training(source, base, training)
+    encoder = job.train(job.load_base(device), parts, out, overwrite=overwrite, quiet=quiet)
     written = 0 if parts.written is None else int(parts.written.sum())
     validated = {"rows": len(parts.validation), "generated": written}
     curve = curve_of(out, f"validation{generated_words(validated)}")
@@ -176,16 +173,16 @@ def _warnings(scores: Mapping[str, Scores]) -> list[str]:
 
 
 def drop_shared(parts: TrainingPairs, found: Sequence[StsSet]) -> TrainingPairs:
-    """Leave out the pairs that hold a sentence of a set; refuse sets that leave a part empty."""
+    """Leave out the pairs that hold a sentence of a set; refuse sets that leave too few."""
     kept = apart(parts.validation, found)
     left = TrainingPairs(
         parts.train.select(apart(parts.train, found)), parts.validation.select(kept),
         None if parts.written is None else parts.written[kept],
     )  # fmt: skip
     for name, rows in (("training", left.train), ("validation", left.validation)):
-        if not len(rows):
+        if len(set(rows[LABEL][:])) < 2 or len(rows) < FEWEST:
             raise InputError(
-                f"every {name} pair holds a sentence of the sets: drop-overlap leaves none; give "
-                "other pairs"
+                f"drop-overlap leaves {len(rows):,} {name} pairs, the others hold a sentence of "
+                f"the sets: give pairs of which {FEWEST} of two labels or more are left"
             )
     return left

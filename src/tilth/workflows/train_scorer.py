@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from tilth.errors import TilthError
 from tilth.metrics.correlation import bootstrap_spearman, pearson, spearman
 from tilth.metrics.significance import RESAMPLES, percentile_interval
 from tilth.paraphrase.similarity import without_symbols
+from tilth.report.systems import generated_words
 from tilth.runs import finished_results, refuse_inside, write_results
 from tilth.workflows.settings import ScorerOptions
 
@@ -57,11 +59,13 @@ def train_scorer(
     names = options.text, options.label
     parts = read_pairs(pairs, seed=training.seed, split=options.dev is None, names=names)
     held, train, test, highest = parts.validation, parts.train, None, parts.highest
+    written = parts.written
     known: list[NamedTexts] = [("training", pairs, _pairs_of(parts.all_rows()))]
     if options.first is not None:
         known.append(("first", options.first, read_examples(options.first).texts))
     if options.dev is not None:
         train, held = parts.all_rows(), read_dev_pairs(options.dev, highest=highest, names=names)
+        written = None
         check_disjoint("validation", options.dev, _pairs_of(held), *known)
         known.append(("validation", options.dev, _pairs_of(held)))
     if options.test is not None:
@@ -73,17 +77,22 @@ def train_scorer(
         options.base, training, seeds=options.seeds, device=device, overwrite=overwrite,
         quiet=quiet,
     )  # fmt: skip
+    chosen = replace(_rows(held, options), written=written)
     if options.first is not None:
-        settings = train_first(options.first, settings, out)
+        settings = train_first(options.first, settings, out, chosen)
     given = {"train": pairs, "validation": options.dev}
     train_on_examples(
-        _rows(train, options), _rows(held, options), settings, out,
+        _rows(train, options), chosen, settings, out,
         recorded={"symbols": options.symbols},
         facts={"sources": {name: where for name, where in given.items() if where is not None}},
     )  # fmt: skip
     found = finished_results(out)
     tested = {} if test is None else _compare(out, test, options, device)
-    found |= {"tested": tested, "warnings": _warnings(tested)}
+    warnings = _warnings(tested)
+    if words := generated_words(found.get("validation")):
+        remedy = "read the test figures" if tested else "give --test with pairs that people graded"
+        warnings.append(f"Validation{words} does not measure real data: {remedy}.")
+    found |= {"tested": tested, "warnings": warnings}
     write_results(out, found)
     return found
 
