@@ -479,7 +479,7 @@ def test_a_written_set_and_a_run_are_read(tmp_path: Path) -> None:
 
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    assert "the run holds no data set: run its command again" in refused(tmp_path)
+    assert "the run holds no data set: name one that does" in refused(tmp_path)
 
 
 def test_saved_to_disk(tmp_path: Path) -> None:

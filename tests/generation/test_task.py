@@ -98,6 +98,7 @@ def test_labels_may_counter_each_other() -> None:
         (changed(["task_name"], "a b"), "task_name is 'a b': use up to 500 letters, digits"),
         (changed(["extra"], 1), "unknown field 'extra'"),
         (changed(["labels"], {}), "labels is missing or empty"),
+        (changed(["labels"], ["a", "b"]), "labels is a list: give an object"),
         (changed(["labels", "same"], ["text"]), "label 'same': must be a description, or"),
         (
             changed(["labels", "same", "instruction"], 'A: "<X1>" B: '),
@@ -157,6 +158,7 @@ def test_a_broken_rule_is_named_with_its_label(spec: Any, message: str, tmp_path
         ("t.yaml", b"labels: {yes: {}}\ntask_name: x", "label True is no text: write it in quot"),
         ("t.json", b'{"task_name": "\xff"}', "t.json: not UTF-8 at byte 15"),
         ("t.yaml", b"task_name: 2020-13-45", "t.yaml: labels is missing"),
+        ("t.jsonl", b'{"text": "a", "label": "b"}', "t.jsonl: is a file of rows, not of a task"),
         ("t.yaml", b"task_name: !!int abc", "t.yaml: a value cannot be read: invalid literal"),
         ("t.yaml", b"task_name: !!bool {a: b}", "t.yaml:1: not YAML: expected a scalar"),
         ("t.yaml", b"task_name: " + b"9" * 5000, "task_name is '999"),

@@ -143,7 +143,7 @@ def test_more_other_answers_than_the_tolerance_end_it_and_keep_the_model(
     monkeypatch.setattr(exporting, "predict", turned)
     monkeypatch.setattr(exporting, "save_onnx", copied)
     asked: dict[str, Any] = {"texts": ROWS, "precision": "float32"}
-    with pytest.raises(TilthError, match=r"5\.0% of 40 answers are not the model's"):
+    with pytest.raises(TilthError, match=r"5\.0% of 40 answers are not those of"):
         export(model, tmp_path / "run", **asked, tolerance=0.04)
     monkeypatch.setattr(exporting, "save_onnx", None)  # it is not exported again
     assert export(model, tmp_path / "run", **asked, tolerance=0.05)["same"] == 0.95

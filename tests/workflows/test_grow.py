@@ -143,6 +143,9 @@ def test_rows_in_memory_are_read_as_those_of_files(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"the rows given: label '.*' has 1 row"):
             read_grow_task(GrowSources(few))
     assert len(read_grow_task(GrowSources(classed(3), validation=validation)).rows) == 3
+    graded = [{"text": row["text"], "label": n / 7} for n, row in enumerate(classed(9), 1)]
+    with pytest.raises(InputError, match="holds fractions: grow takes single texts with one class"):
+        read_grow_task(GrowSources(graded))
     with pytest.raises(InputError, match=r"is in the training set \(the rows given\)"):
         read_grow_task(GrowSources(train, test=train))
     twice = [{"text": "x", "label": label} for label in "ab"]

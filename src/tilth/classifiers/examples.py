@@ -144,8 +144,8 @@ def labeled_examples(
     if found.kind == "number":
         raise InputError(
             f"{where(0)}: {examples.label_column} is {found.values[0]}: numbers with fractions "
-            "are no classes; give each row a class, as a text or a whole number; `tilth train "
-            "scorer` learns graded pairs"
+            "are no classes; give each row a class, as a text or a whole number"
+            + ("; `tilth train scorer` learns graded pairs" if examples.kind == "pair" else "")
         )
     known = list(labels) if labels is not None else model_labels(found)
     places = {label: place for place, label in enumerate(known)}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tilth.cli.app import App, Fields
 from tilth.cli.options import CLASSIFIER, DATA, ENCODER, MEASURED, PATH, Common, ResultFolder
 from tilth.cli.screen import print_json, print_table, say
+from tilth.generation.task import is_task, load_classes
 from tilth.limits import SHOWN, ModelPrecision
 from tilth.workflows.settings import EvaluateSettings, StsSettings
 
@@ -46,6 +47,8 @@ def _command(described: str, *, measured: Measured) -> Callable[..., None]:
         *,
         common: Common,
     ) -> None:
+        if measured == "classify" and is_task(model):
+            load_classes(model)  # what is wrong in it is told before torch is imported
         from tilth.workflows.evaluate_classifier import evaluate_to_run
 
         tested = evaluate_to_run(measured, model, data, settings, out=out, **common.job)

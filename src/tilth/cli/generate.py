@@ -88,6 +88,11 @@ def generate(
     spec = load_task(task)
     if spec.is_pair and asked.inputs is None and asked.from_x1 is None:
         raise InputError(f"task {task!r} writes pairs: give --inputs or --from-x1")
+    if spec.is_pair and asked.count is not None:
+        raise InputError(
+            f"task {task!r} writes pairs: leave --count out, --per-input is the number of second "
+            "texts of an input and a label"
+        )
     if not spec.is_pair and (asked.inputs is not None or asked.from_x1 is not None):
         raise InputError(
             f"task {task!r} writes single texts without an input: give --count instead"

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from tilth.cli.app import Fields
 from tilth.cli.options import DATA, ENCODER, PREDICTOR, Common, Out
 from tilth.cli.screen import print_json, print_table, say
+from tilth.generation.task import is_task, load_classes
 from tilth.runs.cluster import Cluster
 from tilth.workflows.settings import Prediction
 
@@ -36,6 +37,8 @@ def predict(
     [dim]tilth predict runs/student new.jsonl --out runs/labelled[/dim]
     """
     cluster.check_head()
+    if is_task(model):
+        load_classes(model)  # what is wrong in it is told before torch is imported
     from tilth.workflows.predict import predict_to_run
 
     results = predict_to_run(model, data, out, settings, cluster=cluster, **common.job)
@@ -59,6 +62,8 @@ def _show(model: str, results: dict[str, Any]) -> None:
                 for name, found in labels[:_SHOWN_LABELS]
             ],
         )
+    elif results["kind"] == "tags":
+        say("no entity was found")
     if len(labels) > _SHOWN_LABELS:
         say(f"{len(labels) - _SHOWN_LABELS:,} more: --json has all")
     say(f"{results['rows']:,} rows")

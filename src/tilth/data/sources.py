@@ -224,7 +224,8 @@ def _locate_folder(path: Path) -> list[Path] | DatasetFolder:
     if (path / "run.json").is_file():
         if not (path / "dataset").is_dir():
             raise InputError(
-                f"{path}: the run holds no data set: run its command again, if it makes one"
+                f"{path}: the run holds no data set: name one that does, or, if this one is not "
+                "finished, run its command again"
             )
         return DatasetFolder(path / "dataset")
     if any((path / name).is_file() for name in _SAVED):

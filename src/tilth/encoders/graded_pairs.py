@@ -192,7 +192,7 @@ def _checked(
             rows = rows.rename_column(found, name)
     labelled = read_labelled_table(rows)
     if not labelled.is_pair:
-        raise InputError("the set holds single texts: an encoder learns from text_a, text_b, label")
+        raise InputError("the set holds single texts: give graded pairs (text_a, text_b, label)")
     numbers = labelled.numbers
     if numbers is None:
         labels = labelled.table[LABEL].to_pylist()

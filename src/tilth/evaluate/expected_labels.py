@@ -31,13 +31,18 @@ def read_gold(
     label: str | None = None,
     split: str = "test",
 ) -> tuple[Examples, Any]:
-    """Read a labelled set and its expected labels; labels compare as texts.
+    """Read a labelled set; return its rows, and their expected labels as of `gold_of`."""
+    examples = read_examples(data, text=text, label=label, split=split)
+    return examples, gold_of(classifier, examples, data, split)
+
+
+def gold_of(classifier: Classifier, examples: Examples, data: Source, split: str) -> Any:
+    """Return the expected labels of rows; labels compare as texts.
 
     Returns:
-        The rows, and their expected labels: class indices, (rows,); for any number of labels
-        0 or 1, (rows, labels); for tagged tokens the tags of each row.
+        Class indices, (rows,); for any number of labels 0 or 1, (rows, labels); for tagged tokens
+        the tags of each row.
     """
-    examples = read_examples(data, text=text, label=label, split=split)
     labels = examples.labels
     assert labels is not None  # `read_examples` refuses such a set
     where = f"{data}: " if isinstance(data, str | Path) else ""
@@ -57,17 +62,17 @@ def read_gold(
             )
         types = sorted({name[2:] for name in classifier.labels if name != "O"})
         refuse_unknown(examples, types, data, split, f"{classifier.name!r} gives")
-        return examples, labels.values
+        return labels.values
     names = names_in(classifier, examples)
     refuse_unknown(examples, names, data, split, f"{classifier.name!r} gives")
     classes = [str(value) for value in labels.classes]
     index = [names.index(name) if name in names else -1 for name in classes]
     if labels.kind == "class":
-        return examples, np.array([index[ids[0]] for ids in labels.class_ids])  # (rows,)
+        return np.array([index[ids[0]] for ids in labels.class_ids])  # (rows,)
     gold: NDArray[np.int8] = np.zeros((len(examples), len(classifier.labels)), np.int8)
     for row, ids in enumerate(labels.class_ids):
         gold[row, [index[class_id] for class_id in ids]] = 1
-    return examples, gold  # (rows, labels)
+    return gold  # (rows, labels)
 
 
 def refuse_unknown(

@@ -106,9 +106,7 @@ class GenerateRequest:
         if self.task.is_pair:
             self.settings.check_tries()
             if self.count is not None:
-                raise InputError(
-                    f"task {name!r} writes pairs: give --inputs or --from-x1, no --count"
-                )
+                raise InputError(f"task {name!r} writes pairs: leave --count out")
             if (self.inputs is None) == (self.from_x1 is None):
                 raise InputError(f"task {name!r} writes pairs: give either --inputs or --from-x1")
             if self.inputs is not None and not len(self.inputs):

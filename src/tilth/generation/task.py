@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from tilth.data.formats import as_number
+from tilth.data.formats import as_number, ending_of
 from tilth.errors import InputError
 from tilth.models.special_tokens import break_strings
 
@@ -137,7 +137,18 @@ def load_task(task: str | Path | Mapping[str, Any]) -> Task:
         raise InputError(
             f"no task {name!r}: name a spec file or one of {', '.join(shipped_tasks())}"
         )
+    if ending_of(path) not in (None, ".txt"):
+        raise InputError(f"{path}: is a file of rows, not of a task: give one in YAML or JSON")
     return _check(_parse(_read(path), str(path), is_json=path.suffix == ".json"), str(path))
+
+
+def load_classes(task: str) -> Task:
+    """Load a task whose labels are classes of single texts, two or more."""
+    found = load_task(task)
+    if found.is_pair or len(found.labels) < 2:
+        wrong = "is of pairs" if found.is_pair else "has one label"
+        raise InputError(f"task {task!r} {wrong}: give two or more labels of single texts")
+    return found
 
 
 def parse_task(text: str, *, most_labels: int) -> Task:
@@ -300,6 +311,10 @@ def _check(spec: Any, where: str) -> Task:
             "digits, '-', '_', '.' only"
         )
     labels = spec.get("labels")
+    if isinstance(labels, list | tuple):
+        raise InputError(
+            f"{where}: labels is a list: give an object, each label's name with what is said of it"
+        )
     if not isinstance(labels, Mapping) or not labels:
         raise InputError(f"{where}: labels is missing or empty: give at least one label")
     known = [_name(f"{where}: label", label) for label in labels]

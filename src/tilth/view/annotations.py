@@ -176,7 +176,10 @@ class Annotations:
                 row = db.execute("SELECT * FROM sample WHERE id = ?", [number]).fetchone()
                 if row is not None:
                     return self._sample(db, row)
-        raise InputError(f"there is no sample {number} of this run")
+        wrong = (
+            "no sample is named" if number is None else f"there is no sample {number} of this run"
+        )
+        raise InputError(f"{wrong}: choose one on the page of the run")
 
     def add(self, name: str, about: SampleAbout, items: Sequence[SampleItem]) -> int:
         """Keep a sample and return its id; rows that everybody answers are spread evenly."""

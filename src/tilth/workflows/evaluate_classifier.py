@@ -12,14 +12,13 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tilth.bank.encoder import TextEncoder
 from tilth.classifiers.load import validation_split
 from tilth.data.examples import Examples, Source, open_rows, prefer_curated, read_examples
 from tilth.data.hashing import hash_of
 from tilth.data.sources import chosen_split
 from tilth.errors import TilthError
 from tilth.evaluate import classify, tag
-from tilth.evaluate.expected_labels import check_kind, names_in, read_gold
+from tilth.evaluate.expected_labels import check_kind, gold_of, names_in, read_gold
 from tilth.generation.label_fit import ENCODER
 from tilth.generation.task import is_task
 from tilth.metrics.scores import spans
@@ -89,17 +88,17 @@ def evaluate_to_run(
     names = [name] if settings.against is None else [name, settings.against]
     if out is not None:
         refuse_inside(out, data, named=names)
-    models = [_load(one, device) for one in names]
     columns: dict[str, Any] = {"text": settings.text, "label": settings.label}
     if None in columns.values() and trained_columns(name):
         rows, _ = open_rows(prefer_curated(data), settings.split)
         told = trained_columns(name, rows.column_names)
         columns = {key: asked or told.get(key) for key, asked in columns.items()}
+    examples = read_examples(data, split=settings.split, **columns)
+    models = [_load(one, device) for one in names]
     golds = []
     for model in models:
         check_kind(model, measured)
-        examples, gold = read_gold(model, data, split=settings.split, **columns)
-        golds.append(gold)
+        golds.append(gold_of(model, examples, data, settings.split))
         warn_of_training_rows(model.name, data, examples.texts, examples.columns)
     run = None
     if out is not None:
@@ -142,7 +141,7 @@ def evaluate_to_run(
 def _load(name: str, device: str) -> Any:
     """Load a classifier or a tagger, or the descriptions of a task's labels."""
     if is_task(name):
-        return Described.load(name, TextEncoder.load(ENCODER, device=device))
+        return Described.load(name, ENCODER, device)
     return load_classifier(name, device=device)
 
 

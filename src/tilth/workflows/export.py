@@ -141,9 +141,9 @@ def export(
     changed = 1 - results["same"]
     if round(changed, 9) > settings.tolerance:
         raise TilthError(
-            f"{run.path}: {changed:.1%} of {results['rows']:,} answers are not the model's, and "
-            f"--tolerance is {settings.tolerance:.1%}: export with --precision float32, or give "
-            "texts of the model's own domain, or a higher tolerance"
+            f"{run.path}: the model is there, but {changed:.1%} of {results['rows']:,} answers are "
+            f"not those of {model}, and --tolerance is {settings.tolerance:.1%}: export with "
+            "--precision float32, or give texts of the model's own domain, or a higher tolerance"
         )
     return results
 

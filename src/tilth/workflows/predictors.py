@@ -24,7 +24,7 @@ from tilth.generation.label_fit import (
     similarity_to_descriptions,
     warn_of_likes,
 )
-from tilth.generation.task import is_task, load_task
+from tilth.generation.task import is_task, load_classes
 from tilth.metrics.scores import iob2, spans
 from tilth.models.static import read_static
 from tilth.runs import Progress
@@ -78,15 +78,12 @@ class Described:
     texts_per_input: int = 1
 
     @classmethod
-    def load(cls, name: str, encoder: TextEncoder) -> Described:
-        """Load a task of two or more labels of single texts."""
-        task = load_task(name)
-        if task.is_pair or len(task.labels) < 2:
-            wrong = "is of pairs" if task.is_pair else "has one label"
-            raise InputError(f"task {name!r} {wrong}: give two or more labels of single texts")
-        described = describe_labels(task)
-        warn_of_likes(encoder.model, described)
-        return cls(name, list(described), list(described.values()), encoder)
+    def load(cls, name: str, encoder: str, device: str) -> Described:
+        """Load a task of two or more labels of single texts, and an encoder by name."""
+        described = describe_labels(load_classes(name))
+        loaded = TextEncoder.load(encoder, device=device)
+        warn_of_likes(loaded.model, described)
+        return cls(name, list(described), list(described.values()), loaded)
 
     @property
     def fingerprint(self) -> str:
@@ -120,7 +117,7 @@ def load_predictor(model: str | Classifier, asked: Prediction, device: str) -> P
         return _labeller(model, asked)
     if is_task(model):
         _warn_of_precision(model, asked)
-        return _described(model, TextEncoder.load(asked.encoder or ENCODER, device=device), asked)
+        return _described(model, device, asked)
     if asked.encoder is not None:
         raise InputError(f"encoder is for a task file, and {model!r} is a model: leave it out")
     if (encoder := _encoder(model, device)) is not None:
@@ -181,9 +178,9 @@ def _encoder(model: str, device: str) -> TextEncoder | None:
     return TextEncoder.load(model, device=device) if is_sentence_encoder(model) else None
 
 
-def _described(name: str, encoder: TextEncoder, asked: Prediction) -> Predictor:
+def _described(name: str, device: str, asked: Prediction) -> Predictor:
     """Return a predictor of the label whose description is most similar to the text."""
-    described = Described.load(name, encoder)
+    described = Described.load(name, asked.encoder or ENCODER, device)
     labels = described.labels
 
     def label(texts: list[Any], progress: Progress) -> pa.Table:

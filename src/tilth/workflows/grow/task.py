@@ -21,12 +21,13 @@ from tilth.bank.settings import BankSettings
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.load import TaskSources, check_disjoint, warn_of_cases
 from tilth.data.hashing import random_keys, text_hashes
+from tilth.data.labels import HOLDS
 from tilth.data.near_duplicates import SIMILARITY, jaccard
 from tilth.data.normalize import normalize_text, normalize_texts
 from tilth.data.sources import source_name
 from tilth.errors import InputError
 from tilth.generation.label_fit import describe_labels
-from tilth.generation.task import Task, load_task
+from tilth.generation.task import Task, load_classes
 from tilth.workflows.open_bank import build_named, open_named
 
 if TYPE_CHECKING:
@@ -91,11 +92,7 @@ class GrowTask:
 
 def read_grow_task(sources: GrowSources) -> GrowTask:
     """Read the sets and the descriptions of a task; refuse labels that do not agree."""
-    task = None if sources.labels is None else load_task(sources.labels)
-    if task is not None and (task.is_pair or len(task.labels) < 2):
-        raise InputError(
-            f"{sources.labels}: describe two labels of single texts or more, without an input"
-        )
+    task = None if sources.labels is None else load_classes(sources.labels)
     described = [] if task is None else [label.name for label in task.labels]
     named = TaskSources(
         "" if sources.train is None else sources.train, sources.validation, sources.test,
@@ -129,7 +126,7 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
             others[name] = found
     if examples is not None:
         examples, rows = _without(examples, rows, [one for _, _, one in known[1:]])
-        _check_counts(rows, train, is_divided=others["validation"] is None)
+        _check_counts(rows, train, sources)
     if task is not None:
         sets = [one.texts for one in (rows, *others.values()) if one is not None]
         task = _without_known(
@@ -158,10 +155,10 @@ def _single(sources: TaskSources, place: Source, split: str) -> Examples:
     found = sources.read(place, split)
     assert found.labels is not None
     if found.kind != "single" or found.labels.kind != "class":
-        has = "pairs" if found.kind == "pair" else f"labels of kind {found.labels.kind}"
+        has = "pairs" if found.kind == "pair" else HOLDS[found.labels.kind]
+        other = "" if found.labels.kind == "number" else "; for others use tilth train"
         raise InputError(
-            f"{source_name(place)}: holds {has}: grow takes single texts with one class "
-            "each; for others use tilth augment and tilth train"
+            f"{source_name(place)}: holds {has}: grow takes single texts with one class each{other}"
         )
     return found
 
@@ -205,19 +202,19 @@ def _check_described(labels: list[str], described: list[str], sources: GrowSourc
             )
 
 
-def _check_counts(rows: LabeledExamples, place: str, *, is_divided: bool) -> None:
+def _check_counts(rows: LabeledExamples, place: str, sources: GrowSources) -> None:
     """Refuse labels without rows, and where rows are divided into folds, with one row each."""
+    is_divided = sources.validation is None
+    alone = "" if is_divided and sources.test is None else " that stands in no other set"
     counts = np.asarray(rows.targets).sum(axis=0)  # (labels,)
     by_label = dict(zip(rows.labels, counts.tolist(), strict=True))
     if none := [name for name, count in by_label.items() if not count]:
-        raise InputError(
-            f"{place}: label {none[0]!r} has no row that stands in no other set: give some of each"
-        )
+        raise InputError(f"{place}: label {none[0]!r} has no row{alone}: give some of each")
     once = [name for name, count in by_label.items() if count == 1]
     if is_divided and len(by_label) - len(once) < 2:
         raise InputError(
-            f"{place}: label {once[0]!r} has 1 row that stands in no other set: give two or more "
-            "of two labels at least, to learn from one and measure on the other"
+            f"{place}: label {once[0]!r} has 1 row{alone}: give two or more of two labels at "
+            "least, to learn from one and measure on the other"
         )
     if is_divided and once:
         log.warning(
