@@ -1652,6 +1652,11 @@ def test_dear_sources_are_left_out(place: Path, monkeypatch: pytest.MonkeyPatch)
         )  # fmt: skip
         names = {name for name, _ in found.arms}
         assert names & {*REWRITES} == {*list(REWRITES)[:count]}
+    # What measuring took is no longer there for them.
+    clock = SimpleNamespace(monotonic=iter((0.0, 900.0)).__next__)
+    monkeypatch.setattr("tilth.workflows.grow.plan.time", clock)
+    found = growing.plan(sources, Growth(budget="20m"), device="cpu")
+    assert list(found.dropped) == list(REWRITES)
 
 
 @pytest.mark.parametrize("kind", [Sources, PairSources])

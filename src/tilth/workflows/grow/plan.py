@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -78,12 +79,13 @@ def make_plan(
         folds: of the cross-validation.
         encoder: of the ways that put a regression on embeddings; None: the base is none.
     """
-    settings, bounds = sources.settings, rung_bounds(folds)
+    settings, bounds, began = sources.settings, rung_bounds(folds), time.monotonic()
     usual = settings.base or baselines.STARTER
     speed = measure_speed(usual, task, sources.device)
     known = {usual: speed}
     made = _source_seconds(task, sources, arms)
-    dropped = _too_dear(made, settings.seconds)
+    left = settings.seconds - (time.monotonic() - began)
+    dropped = _too_dear(made, left)
     usable = [arm for arm in arms if not arm.needs & set(dropped)]
     kept = {name: one for name, one in made.items() if name not in dropped}
 
@@ -103,7 +105,7 @@ def make_plan(
         simple = sum(cost(arm) for arm in usable if arm.is_simple)
         first = bounds[0] if bounds else 1
         # Once more for the kept model, which may be the average of two of them.
-        is_long = sum(kept.values()) + (first + 1) * simple > settings.seconds
+        is_long = sum(kept.values()) + (first + 1) * simple > left
         used = [1, *bounds] if first > 1 and is_long else bounds
         return Plan(
             base, why, speeds, kept, dropped, [(arm.name, cost(arm)) for arm in usable], used,
@@ -115,7 +117,7 @@ def make_plan(
     slow = plan(usual, "the budget is long enough for it")
     once = sum(bound <= first_pass(folds) for bound in slow.bounds)  # rungs of the first pass
     seconds = sum(rung[-1] for rung in slow.rungs[:once]) + slow.least
-    if seconds <= settings.seconds:
+    if seconds <= left:
         return slow
     return plan(
         QUICK,
