@@ -282,6 +282,19 @@ class _Answers:
         return {"bootstrap": self.settings.bootstrap, "seed": self.settings.seed}
 
 
+def wrong_rows(*measured: Any, **how: Any) -> list[dict[str, Any]]:
+    """Return what `classify.most_wrong_rows` finds as text, right, answered and probability."""
+    return [
+        {
+            "text": "\n".join(row["texts"]),
+            "right": _joined(row["gold"]),
+            "answered": _joined(row["predicted"]),
+            "probability": row["probability"],
+        }
+        for row in classify.most_wrong_rows(*measured, **how)
+    ]
+
+
 @dataclass
 class _ClassScoring(_Answers):
     """Scores of classifiers over the first model's labels, then other models' labels."""
@@ -317,18 +330,9 @@ class _ClassScoring(_Answers):
 
     def wrong(self, count: int) -> list[dict[str, Any]]:
         """Return the most confidently wrong rows: text, right, answered, probability."""
-        found = classify.most_wrong_rows(
+        return wrong_rows(
             self.texts, self.gold, self.aligned[0], self.labels, kind=self.kind, count=count
         )
-        return [
-            {
-                "text": "\n".join(row["texts"]),
-                "right": _joined(row["gold"]),
-                "answered": _joined(row["predicted"]),
-                "probability": row["probability"],
-            }
-            for row in found
-        ]
 
     def is_right(self, place: int, row: int) -> bool:
         return bool(np.all(self.answered[place][row] == self.gold[row]))

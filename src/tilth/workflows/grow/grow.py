@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tilth.data.hashing import hash_of
 from tilth.errors import InputError
-from tilth.evaluate.classify import classify_scores, most_wrong_rows
+from tilth.evaluate.classify import classify_scores
 from tilth.limits import settings_of
 from tilth.metrics.significance import RESAMPLES, check_resamples
 from tilth.models.classifier import (
@@ -30,7 +30,7 @@ from tilth.models.names import name_of
 from tilth.runs import Progress
 from tilth.storage import as_path
 from tilth.workflows import baselines
-from tilth.workflows.evaluate_classifier import SHOWN, System, compare_systems
+from tilth.workflows.evaluate_classifier import SHOWN, System, compare_systems, wrong_rows
 from tilth.workflows.grow.arms import Arm, Bases, Trainer, arms_of, encoders_of, headed
 from tilth.workflows.grow.grow_encoder import (
     GrowingEncoder,
@@ -336,16 +336,7 @@ class _GrowingClassifier(Growing):
         """Return the measured rows that an arm is most confidently wrong on, each once."""
         once = [fold for fold in self.search.done(best) if not fold.repeat]
         texts = [text for fold in once for text in fold.rows.texts]
-        wrong = most_wrong_rows(
-            texts, *self.search.answers(best, once), self.task.labels, count=SHOWN
-        )
-        return [
-            {
-                "text": row["texts"][0], "right": row["gold"], "answered": row["predicted"],
-                "probability": row["probability"],
-            }
-            for row in wrong
-        ]  # fmt: skip
+        return wrong_rows(texts, *self.search.answers(best, once), self.task.labels, count=SHOWN)
 
     def _notes(self, best: Arm) -> list[str]:
         said = raw_warnings(self.run.resolved.get(DOMAIN)) + few_rows(self.kept.labels)
