@@ -176,7 +176,9 @@ def test_other_settings_on_the_same_folder_are_refused(fake: Fake, tmp_path: Pat
     rewriter, _ = fake(write)
     paraphrase_set(ROWS[:1], rewriter, out=tmp_path / "run")
     with pytest.raises(RunMismatch, match="wording"):
-        paraphrase_set(ROWS[:1], rewriter, out=tmp_path / "run", wording=40)
+        run_paraphrase(
+            ROWS[:1], lambda: pytest.fail("loaded"), RewriteSettings(wording=40), tmp_path / "run"
+        )
     rows = paraphrase_set(ROWS[:1], rewriter, out=tmp_path / "run", wording=40, overwrite=True)
     assert rows[0]["asked_wording"] == 40.0
 

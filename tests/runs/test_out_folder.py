@@ -7,7 +7,7 @@ import pytest
 
 from tests.runs.runs import content, open_run
 from tilth.errors import InputError, TilthError
-from tilth.runs import refuse_inside
+from tilth.runs import ASIDE, RunMismatch, refuse_inside, refuse_other_settings
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -77,3 +77,19 @@ def test_paths_where_no_folder_can_be_made_are_one_line(tmp_path: Path) -> None:
             refuse_inside(path, str(path))
         with pytest.raises(TilthError, match=message):
             open_run(path)
+
+
+def test_other_settings_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    refuse_other_settings(tmp_path / "none", {"seed": 1})
+    with open_run(tmp_path / "run", settings={"seed": 0, "shape": [1, 2], "decay": 100}):
+        pass
+    refuse_other_settings(tmp_path / "run", {"seed": 0, "shape": (1, 2), "new": 3}, "generate")
+    for settings, command, said in (
+        ({"seed": 3}, "generate", "holds another run: seed is 0 in the folder, 3 asked: --overwr"),
+        ({"seed": 0}, "predict", "holds another run: command is generate in the folder, predict"),
+    ):
+        with pytest.raises(RunMismatch, match=said):
+            refuse_other_settings(tmp_path / "run", settings, command)
+    # A killed `overwrite` has set the run aside that may be the one that is asked for.
+    (tmp_path / "run" / ASIDE).mkdir()
+    refuse_other_settings(tmp_path / "run", {"seed": 3}, "generate")

@@ -30,7 +30,7 @@ from tilth.models.trainer import (
     model_is_whole,
     save_whole,
 )
-from tilth.runs import RESULTS, Run, RunMismatch, read_results, read_run_json, refuse_inside
+from tilth.runs import RESULTS, Run, read_results, refuse_inside, refuse_other_settings
 from tilth.storage import as_path
 
 if TYPE_CHECKING:
@@ -92,13 +92,8 @@ def train_first(
     """
     check_seeds(settings.seeds, validation)
     base = str(out / FIRST)
-    if not settings.overwrite and (out / "run.json").is_file():
-        found = read_run_json(out)["settings"].get("base")
-        if found != base:
-            raise RunMismatch(
-                f"{out}: holds another run: base is {found!r} in the folder, {base!r} asked: "
-                "--overwrite starts anew, or choose another --out"
-            )
+    if not settings.overwrite:
+        refuse_other_settings(out, {"base": base})
     own = replace(settings, seeds=1, finetuning=replace(settings.finetuning, epochs=None))
     train_on_sources(TaskSources(first), own, out / FIRST, tags=tags)
     return replace(settings, base=base)

@@ -14,6 +14,7 @@ from tilth.errors import InputError
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task, refuse_untrained, shipped_tasks
 from tilth.models.names import known_instructions
+from tilth.runs import refuse_other_settings
 from tilth.runs.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -107,6 +108,11 @@ def generate(
     if not by.any_task:
         refuse_untrained(spec, by.model, known_instructions(by.model))
     cluster.check_head()
+    if not common.overwrite and not plan:
+        known = {**asdict(settings), "task": spec.to_dict()}
+        for name in ("chat", "decay", "part_size"):  # the model may have its own
+            del known[name]
+        refuse_other_settings(out, known, "generate")
 
     from tilth.data import read_texts
     from tilth.generation.generate import GenerateRequest, run_generate

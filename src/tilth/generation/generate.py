@@ -43,7 +43,6 @@ from tilth.models.special_tokens import special_strings
 from tilth.runs import (
     Progress,
     Run,
-    RunMismatch,
     part_sizes,
     read_run_json,
     refuse_foreign,
@@ -51,6 +50,7 @@ from tilth.runs import (
 )
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster, check_fingerprints
+from tilth.runs.out_folder import refuse_changes
 from tilth.storage import as_path, remove
 
 if TYPE_CHECKING:
@@ -321,10 +321,7 @@ def _check_count(out: Path, count: int | None) -> None:
     with suppress(TilthError):  # there is no run
         found = read_run_json(out)["resolved"].get("count", count)
     if None not in (found, count) and found != count:
-        raise RunMismatch(
-            f"{out}: holds another run: count is {found} in the folder, {count} asked: "
-            "--overwrite starts anew, or choose another --out"
-        )
+        refuse_changes(out, [f"count is {found} in the folder, {count} asked"])
 
 
 def _complete_run(

@@ -21,7 +21,7 @@ from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError
 from tilth.models.names import describe_scorer, loaded
 from tilth.paraphrase.settings import BEAMS, FEWER, RewriteSettings
-from tilth.runs import Progress, Run, part_sizes, refuse_inside
+from tilth.runs import Progress, Run, part_sizes, refuse_inside, refuse_other_settings
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster
 from tilth.storage import as_path
@@ -138,15 +138,20 @@ def run_paraphrase(
     chosen = text_columns(rows, where, columns)
     # Sets that tilth made have some of the added columns.
     rows = make_room(rows, list(_added_columns(chosen)), chosen, where)
-    rewriter = load()
     size = settings.part_size or min(_PART_SIZES[1], max(_PART_SIZES[0], len(rows) // 16))
+    asked = {
+        **asdict(settings), "min_meaning": settings.least_meaning, "part_size": size,
+        "columns": list(chosen),
+    }  # fmt: skip
+    if not overwrite:
+        refuse_other_settings(out, asked, "paraphrase")
+    rewriter = load()
     model, polarity = rewriter.seq2seq, rewriter.polarity
     run = Run.open(
         out,
         command="paraphrase",
         settings={
-            **asdict(settings), "min_meaning": settings.least_meaning, "part_size": size,
-            "columns": list(chosen), "model": model.name, "scorer": rewriter.scorer.name,
+            **asked, "model": model.name, "scorer": rewriter.scorer.name,
             "polarity": polarity is not None, "precision": model.precision,
         },
         fingerprints={

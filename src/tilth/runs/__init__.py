@@ -10,6 +10,7 @@ from tilth.runs.out_folder import (
     refuse_foreign,
     refuse_inside,
     refuse_other_command,
+    refuse_other_settings,
 )
 from tilth.runs.progress import NOTHING_MADE, Progress
 from tilth.runs.run_json import (
@@ -47,6 +48,7 @@ __all__ = [
     "refuse_foreign",
     "refuse_inside",
     "refuse_other_command",
+    "refuse_other_settings",
     "versions",
     "write_results",
 ]

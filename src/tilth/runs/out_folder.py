@@ -6,11 +6,13 @@ then finishes what it had begun. The run.json of the earlier run is moved last a
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tilth.errors import InputError
 from tilth.files import (
@@ -22,7 +24,7 @@ from tilth.files import (
     try_lock,
     write_file,
 )
-from tilth.runs.run_json import RunMismatch, command_of
+from tilth.runs.run_json import RunMismatch, command_of, differences, read_run_json
 from tilth.storage import as_path, names, pull
 from tilth.urls import url_of
 
@@ -69,6 +71,34 @@ def refuse_other_command(path: Path, command: str) -> None:
     if found not in (None, command):  # a damaged one is begun anew
         raise RunMismatch(
             f"{path}: holds a run of `tilth {found}`: choose another --out, or remove the folder"
+        )
+
+
+def refuse_other_settings(
+    path: Path, settings: Mapping[str, Any], command: str | None = None
+) -> None:
+    """Refuse a folder whose run has others than these settings, of which it may have more.
+
+    What `Run.open` would refuse is so found before a model is loaded.
+
+    Args:
+        command: of the run; None: any.
+    """
+    if not (path / _RUN).is_file() or is_aside(path):  # which may be the run that is asked for
+        return
+    found = read_run_json(path)
+    there = {name: value for name, value in found["settings"].items() if name in settings}
+    asked = json.loads(json.dumps({name: settings[name] for name in there}))
+    other = {**found, "command": command or found["command"], "settings": asked}
+    refuse_changes(path, differences({**found, "settings": there}, other))
+
+
+def refuse_changes(path: Path, changes: Sequence[str]) -> None:
+    """Refuse a folder whose run differs from the one that is asked for."""
+    if changes:
+        raise RunMismatch(
+            f"{path}: holds another run: {'; '.join(changes)}: --overwrite starts anew, or choose "
+            "another --out"
         )
 
 

@@ -36,6 +36,7 @@ from tilth.runs.out_folder import (
     discard,
     is_aside,
     recover,
+    refuse_changes,
     refuse_foreign,
     refuse_other_command,
     restore,
@@ -171,12 +172,7 @@ class Run:
         (self.path / "parts").mkdir(exist_ok=True)
 
     def _compare(self, found: Mapping[str, Json]) -> None:
-        changes = differences(found, self._asked)
-        if changes:
-            raise RunMismatch(
-                f"{self.path}: holds another run: {'; '.join(changes)}: --overwrite starts "
-                "anew, or choose another --out"
-            )
+        refuse_changes(self.path, differences(found, self._asked))
         for name, now in versions().items():
             then = found["versions"].get(name, now)  # earlier versions noted fewer packages
             if then != now:

@@ -24,7 +24,15 @@ from tilth.generation.label_fit import UNRELATED
 from tilth.limits import settings_of
 from tilth.models.names import name_of, trained_columns
 from tilth.models.truncation import one_warning_on_cuts
-from tilth.runs import RESULTS, Progress, Run, part_sizes, read_results, refuse_inside
+from tilth.runs import (
+    RESULTS,
+    Progress,
+    Run,
+    part_sizes,
+    read_results,
+    refuse_inside,
+    refuse_other_settings,
+)
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster, check_fingerprints
 from tilth.selftrain.retrieve import PART
@@ -120,6 +128,9 @@ def predict_to_run(
     text = settings.text or trained_columns(model, rows.column_names).get("text")
     if text is not None:
         input_columns(rows, where, text, tagged=False)  # before a model is loaded
+    asked = {"model": named, **asdict(settings), "part": PART}
+    if not overwrite:
+        refuse_other_settings(out, {name: asked[name] for name in asked if name != "text"}, COMMAND)
     predictor = load_predictor(named if isinstance(model, str | Path) else model, settings, device)
     columns = input_columns(rows, where, text, tagged=predictor.kind == "tags")
     holds_tokens = _check_columns(rows, columns, where, predictor)
@@ -128,7 +139,7 @@ def predict_to_run(
     run = Run.open(
         out,
         command=COMMAND,
-        settings={"model": named, **asdict(settings), "text": list(columns), "part": PART},
+        settings={**asked, "text": list(columns)},
         fingerprints={
             "inputs": fingerprint(rows, rows.column_names), "model": predictor.fingerprint
         },
