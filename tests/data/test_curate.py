@@ -1,6 +1,7 @@
 import logging
 import random
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from tilth.data import curate_rows as curate_with
 from tilth.data.curate import Curated, curate
+from tilth.data.normalize import normalize_text
 from tilth.data.settings import CurateOptions
 from tilth.errors import InputError
 
@@ -428,3 +430,46 @@ def test_texts_that_do_not_fit_their_label_are_dropped() -> None:
     assert curated.counts["label-fit"] == 2
     assert curate_rows(rows, validation=0, min_label_fit=-0.1).train["text"] == list("abcd")
     assert "label-fit" not in curate_rows(rows.remove_columns("label_fit")).counts
+
+
+def test_texts_of_one_spelling_and_mirrored_pairs_stay_in_one_part() -> None:
+    texts = [f"A good text number {n}." for n in range(60)]
+    both = [one for text in texts for one in (text, text.lower().rstrip("."))]
+    single = curate_rows(Dataset.from_dict({"text": both, "label": ["x", "y"] * 60}))
+    mirrored = [pair for a, b in pairwise(texts) for pair in ((a, b, 0.4), (b.upper(), a, 0.4))]
+    paired = curate_rows(pairs(mirrored[::3] + mirrored[1::3]), sampled_pairs=0, smoothing=0)
+    for found, columns in ((single, ["text"]), (paired, ["text_a", "text_b"])):
+        train, held = (
+            {tuple(sorted(normalize_text(row[name]) for name in columns)) for row in part.to_list()}
+            for part in (found.train, found.validation)
+        )
+        assert held
+        assert not train & held
+
+
+def test_rare_whole_numbers_of_single_texts_stay_in_train(caplog: pytest.LogCaptureFixture) -> None:
+    rows = {"text": [f"text {n}" for n in range(36)], "label": [n % 12 for n in range(36)]}
+    curated = curate_rows(Dataset.from_dict(rows))
+    assert (len(curated.train), len(curated.validation)) == (36, 0)
+    assert "no validation rows" in caplog.text
+    blank = {**rows, "text": [text if n % 12 else "" for n, text in enumerate(rows["text"])]}
+    curate_rows(Dataset.from_dict(blank))
+    assert "no row is left of label '0'" in caplog.text
+
+
+def test_texts_of_one_origin_are_no_sampled_pair() -> None:
+    names = ("original", "rewrite")
+    rows = [(f"a{n} {name}", f"b{n} {name}", 1.0) for n in range(12) for name in names]
+    origins = {"source_id": [str(n) for n in range(12) for _ in names]}
+    for seed in range(10):
+        curated = curate_rows(pairs(rows, **origins), seed=seed, validation=0)
+        sampled = [row for row in curated.train.to_list() if row["label"] == 0.0]
+        assert len(sampled) == 48
+        assert all(row["text_a"].split()[0][1:] != row["text_b"].split()[0][1:] for row in sampled)
+
+
+def test_grades_from_1_on_have_no_sampled_pairs(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [(f"a{n}", f"b{n}", 1.0 + n % 5) for n in range(20)]
+    assert curate_rows(pairs(rows)).counts["sampled pairs"] == 0
+    assert "no sampled pairs: their label is 0, and grades are 1 to 5" in caplog.text
+    assert curate_rows(pairs(rows), sampled_pairs=1).counts["sampled pairs"] == 20

@@ -296,6 +296,11 @@ def test_self_debiasing_off_is_said_once(caplog: pytest.LogCaptureFixture) -> No
         ('"It is 5" long."', True, "It is 5' long.\""),
         ('"Good" is what I call it.', True, "'Good' is what I call it.\""),
         ('"A dog runs" is my sentence', False, 'A dog runs"'),
+        ('"Great," he said. "Buy it."', True, "'Great,' he said. 'Buy it.'\""),
+        ('Absolutely the best: "wow" they said.', True, "Absolutely the best: 'wow' they said.\""),
+        ("Problem:\nthe app crashes", True, 'Problem:\nthe app crashes"'),
+        ("Review:\nA fine film.", True, 'A fine film."'),
+        ('Okay: "A dog runs."', True, 'A dog runs."'),
     ],
 )
 def test_unquote(answer: str, is_whole: bool, expected: str) -> None:

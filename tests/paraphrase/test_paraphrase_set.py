@@ -215,3 +215,13 @@ def test_nothing_rewritten_is_an_error_that_counts_the_reasons(fake: Fake, tmp_p
     rewriter, _ = fake(lambda _, __: [])
     with pytest.raises(TilthError, match="0 rows rewritten of 1 \\(1 too long\\)"):
         paraphrase_set(ROWS[:1], rewriter, out=tmp_path / "run")
+
+
+def test_how_an_original_fits_its_label_is_not_said_of_its_rewrite(
+    fake: Fake, tmp_path: Path
+) -> None:
+    rewriter, _ = fake(write)
+    rows = [{**row, "label_fit": 0.5, "similarity": 0.25} for row in ROWS[:1]]
+    made = paraphrase_set(rows, rewriter, out=tmp_path / "run")
+    assert not {"label_fit", "similarity"} & set(made.column_names)
+    assert (made[0]["before_label_fit"], made[0]["before_similarity"]) == (0.5, 0.25)

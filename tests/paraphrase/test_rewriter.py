@@ -124,6 +124,17 @@ def test_what_is_broken_or_below_the_least_meaning_is_no_rewrite(fake: Fake) -> 
     assert rewriter.rewrite([SENTENCE], meaning=72)[0].text == FAR  # down to the step's 70
 
 
+def test_rewrites_that_differ_in_punctuation_alone_are_one(fake: Fake) -> None:
+    rewriter, _ = fake(lambda _, __: [FAR, FAR.rstrip(".") + "!", HALF])
+    assert {one.text for one in rewriter.rewrite([SENTENCE], n=3)[0]} == {FAR, HALF}
+
+
+def test_a_least_meaning_of_0_leaves_nothing_out(fake: Fake) -> None:
+    rewriter, _ = fake(lambda _, __: [FAR], lambda *_: -3.0)
+    assert rewriter.rewrite([SENTENCE], min_meaning=0)[0].text == FAR
+    assert rewriter.rewrite([SENTENCE], min_meaning=1)[0].problem == LOW
+
+
 def test_the_papers_search_takes_the_best_be_it_the_sentence_itself(fake: Fake) -> None:
     rewriter, _ = fake(lambda _, __: [SENTENCE, FAR])
     assert rewriter.rewrite([SENTENCE], steer=False, min_meaning=0)[0].text == SENTENCE

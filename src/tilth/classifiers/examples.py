@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tilth.data.hashing import group_ids, random_keys, text_hashes
 from tilth.data.labels import Labels
 from tilth.data.normalize import exact_keys
-from tilth.data.split import group_rows, validation_rows
+from tilth.data.split import group_texts, validation_rows
 from tilth.errors import InputError
 from tilth.metrics.scores import iob2, positive
 
@@ -235,12 +235,10 @@ def train_validation_split(
         for side in range(len(rows.texts[0]))
     ]
     keys = [text_hashes(side) for side in sides]
-    plain = [exact_keys(side) for side in sides]
-    pair = random_keys(0, "pair", *np.sort(plain, axis=0))
     origins = [] if rows.origins is None else [rows.origins]
     chosen = validation_rows(
         strata(rows), random_keys(seed, "validation", *keys), _SHARE, numeric=False,
-        groups=group_rows(plain[0], pair, *origins),
+        groups=group_texts([exact_keys(side) for side in sides], *origins),
     )  # fmt: skip
     return rows.select(np.flatnonzero(~chosen)), rows.select(np.flatnonzero(chosen))
 

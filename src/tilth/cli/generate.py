@@ -13,7 +13,7 @@ from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
 from tilth.generation.settings import GenerateSettings
 from tilth.generation.task import load_task, refuse_untrained, shipped_tasks
-from tilth.models.names import known_instructions
+from tilth.models.names import ENDPOINTS, known_instructions
 from tilth.runs import refuse_other_settings
 from tilth.runs.cluster import Cluster
 
@@ -100,6 +100,10 @@ def generate(
         )
     if not spec.is_pair and asked.count is None:
         raise InputError(f"task {task!r} writes single texts: say how many with --count")
+    if spec.is_pair:
+        settings.check_tries()
+    if settings.multiline and not by.model.startswith(ENDPOINTS):
+        raise InputError("--multiline counts at endpoints only: a local model writes one line")
     if asked.inputs is None and asked.column is not None:
         raise InputError("--column goes with --inputs: leave it out, or name --inputs")
     if asked.inputs is None and asked.split != "train":

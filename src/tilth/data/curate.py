@@ -23,9 +23,9 @@ from tilth.data.examples import (
 from tilth.data.hashing import group_ids, random_keys, rank_in_group
 from tilth.data.near_duplicates import near_duplicates as find_near_duplicates
 from tilth.data.negative_pairs import ROWS_AT_ONCE, draw_pairs, sampled_tables
-from tilth.data.normalize import normalize_texts
+from tilth.data.normalize import exact_keys, normalize_texts
 from tilth.data.settings import CurateOptions
-from tilth.data.split import group_rows, source_hashes, validation_rows
+from tilth.data.split import group_texts, source_hashes, validation_rows
 from tilth.data.temp_arrow import open_arrow, temporary_arrow
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
@@ -48,6 +48,7 @@ FIT = "label_fit"  # a column of generated sets
 # DINO, Schick and Schütze 2021, section 4 and the released code.
 SMOOTHING = 0.2
 SAMPLED_PAIRS = 2
+_OF_ONE_ORIGIN = 64  # rows, at most: more have an origin that says little
 
 # Codes of the first and second texts of pairs.
 Pairs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -213,6 +214,12 @@ def _sampled_pairs(rows: LabelledTable, asked: int | None) -> int:
         wrong = f"their label is 0, and the lowest label is {rows.numbers.min():g}"
         if asked is None:
             log.warning("no sampled pairs: %s", wrong)
+    elif asked is None and 1 <= rows.numbers.min() < rows.numbers.max():
+        log.warning(
+            "no sampled pairs: their label is 0, and grades are %g to %g: where 0 is lower than "
+            "all, ask for some", rows.numbers.min(), rows.numbers.max(),
+        )  # fmt: skip
+        return 0
     else:
         return SAMPLED_PAIRS if asked is None else asked
     if asked:
@@ -292,10 +299,9 @@ def _sample(rows: LabelledTable, kept: NDArray[np.bool_], options: CurateOptions
         log.warning("no sampled pairs: all rows have the same first text")
         return none, none
     # Partners of dropped rows are partners too.
-    first, second = rows.codes
     spelt = pc.dictionary_encode(normalize_texts(rows.texts)).indices.to_numpy().astype(np.int64)
     pairs = draw_pairs(
-        firsts, seconds, (first, second), rows.hashes, spelt, count=count, seed=options.seed
+        firsts, seconds, _partners(rows), rows.hashes, spelt, count=count, seed=options.seed
     )
     wanted = count * len(firsts)
     if len(pairs[0]) < wanted:
@@ -305,9 +311,29 @@ def _sample(rows: LabelledTable, kept: NDArray[np.bool_], options: CurateOptions
     return pairs
 
 
+def _partners(rows: LabelledTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return codes of the texts that are no sampled pair: of all rows, and of one origin.
+
+    Rewrites of a pair have its origin: any two of their texts may mean the same.
+    """
+    first, second = rows.codes
+    sources = source_hashes(rows.table)
+    order = np.argsort(sources, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(sources[order])) + 1)
+    crossed = [
+        np.meshgrid(first[group], second[group])
+        for group in groups
+        if sources[group[0]] and len(group) <= _OF_ONE_ORIGIN and len({*first[group].tolist()}) > 1
+    ]
+    return (
+        np.concatenate([first, *(one.ravel() for one, _ in crossed)]),
+        np.concatenate([second, *(two.ravel() for _, two in crossed)]),
+    )
+
+
 def _warn_of_lost_labels(rows: LabelledTable, kept: NDArray[np.bool_]) -> None:
     """Name the classes of which all rows are dropped: a model trained on the rest lacks them."""
-    if rows.numbers is not None:
+    if _is_graded(rows):
         return
     lost = np.setdiff1d(rows.labels, rows.labels[kept])
     firsts = [int(np.argmax(rows.labels == label)) for label in lost]
@@ -363,13 +389,17 @@ def _split(
     keys = random_keys(options.seed, "validation", *text_keys, hashes)
     sources = np.zeros(len(codes[0]), np.uint64)  # sampled pairs are grouped by first text alone
     sources[: kept.sum()] = source_hashes(rows.table)[kept]
-    groups = group_rows(text_keys[0], sources)
-    numbers = rows.numbers  # of single texts, whole ones are classes
-    graded = numbers is not None and (rows.is_pair or bool((numbers % 1).any()))
-    chosen = validation_rows(labels, keys, options.validation, numeric=graded, groups=groups)
-    if numbers is None or chosen.any():
-        return chosen
-    return validation_rows(labels, keys, options.validation, numeric=True, groups=groups)
+    plain = exact_keys(rows.texts)
+    groups = group_texts([plain[column] for column in codes], sources)
+    return validation_rows(
+        labels, keys, options.validation, numeric=_is_graded(rows), groups=groups
+    )
+
+
+def _is_graded(rows: LabelledTable) -> bool:
+    """Tell whether labels are grades: numbers, of single texts with fractions."""
+    numbers = rows.numbers
+    return numbers is not None and (rows.is_pair or bool((numbers % 1).any()))
 
 
 def _filtered(table: pa.Table, chosen: NDArray[np.bool_]) -> Iterator[pa.Table]:

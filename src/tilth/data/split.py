@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -87,6 +90,21 @@ def _whole_groups(
             left[places] -= needed
             remaining[places] -= counts
     return chosen[groups]  # (rows,)
+
+
+def group_texts(sides: Sequence[NDArray[np.uint64]], *origins: Any) -> NDArray[np.int64]:
+    """Number the groups of rows that belong in one part.
+
+    They have equal first texts, the same two texts in any order, or equal origins.
+
+    Args:
+        sides: `exact_keys` of the texts, of pairs of the first and of the second. # each (rows,)
+        origins: hashes of what rows were made from, 0: not known. # each (rows,)
+    """
+    columns = [sides[0], *origins]
+    if len(sides) == 2:
+        columns.append(random_keys(0, "pair", *np.sort(sides, axis=0)))
+    return group_rows(*columns)
 
 
 def group_rows(*columns: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -25,8 +25,9 @@ from tilth.data.examples import (
 )
 from tilth.data.formats import as_number
 from tilth.data.hashing import random_keys
+from tilth.data.normalize import exact_keys
 from tilth.data.sources import chosen_split, fetched, folder_configs, split_names
-from tilth.data.split import group_rows, source_hashes, validation_rows, written_by_model
+from tilth.data.split import group_texts, source_hashes, validation_rows, written_by_model
 from tilth.errors import InputError
 from tilth.files import check_input
 from tilth.runs import command_of
@@ -244,7 +245,9 @@ def _split(labelled: LabelledTable, seed: int) -> TrainingPairs:
     """Hold out a tenth of each label, more when there are few pairs."""
     hashes = [labelled.hashes[codes] for codes in labelled.codes]
     keys = random_keys(seed, "validation", *hashes, labelled.label_hashes)
-    groups = group_rows(hashes[0], source_hashes(labelled.table))
+    plain = exact_keys(labelled.texts)
+    sides = [plain[codes] for codes in labelled.codes]
+    groups = group_texts(sides, source_hashes(labelled.table))
     assert labelled.numbers is not None  # checked by `_checked`
     for share in _SHARES:
         chosen = validation_rows(labelled.labels, keys, share, numeric=True, groups=groups)

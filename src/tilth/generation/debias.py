@@ -104,7 +104,7 @@ def truncated_distribution(
     Args:
         weights: probabilities up to a factor per row, (rows, vocab), float32.
         temperature: above 0; 1 leaves the probabilities as they are.
-        top_k: keep the k likeliest (ties at the k-th place all stay); 0 keeps all.
+        top_k: keep the k likeliest (of ties at the k-th place up to eight more); 0 keeps all.
         top_p: of these keep the smallest set of the likeliest with at least this probability;
             1 keeps all.
     """

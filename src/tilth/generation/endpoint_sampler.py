@@ -43,16 +43,26 @@ _CHAT_EXTRA_TOKENS = 48
 _FIRST_ATTEMPTS = 30
 # A template may open the block itself, so that the answer holds its end alone.
 _THOUGHT = re.compile(r"\A.*</think>|<think>.*\Z", re.DOTALL)
+_NAMES = (  # of what a model is asked to write
+    "(?:text|sentence|review|question|answer|message|reply|response|example|version|continuation"
+    "|completion|paraphrase|rewrite|rephrasing|translation|tweet|comment|title|headline|caption"
+    "|query|premise|hypothesis|passage|phrase|article|claim|utterance|request|dialogue|summary|post"
+    "|e?mail|paragraph|statement|description)(?:s|es)?"
+)
 # A chat model's preamble: on a line of its own, before a quotation, or announcing what it wrote.
 _PREAMBLE = re.compile(
-    r"""(?!(?:dear|hi|hello|hey)\b(?:(?!\bhere\b)[^\n.!])*:)[^\n"\u201c]{1,200}:[*_]*[ \t]*\n\s*
+    r"""(?!(?:dear|hi|hello|hey)\b(?:(?!\bhere\b)[^\n.!])*:)
+    (?=[^\n]*\b(?:here|sure|certainly|of[ ]course|absolutely|okay|ok|"""
+    + _NAMES
+    + r""")\b)
+    [^\n"\u201c]{1,200}:[*_]*[ \t]*\n\s*
     |(?:(?:sure|certainly|of[ ]course|absolutely|okay|ok)[,!.]?\s+)?
     here(?:['\u2019]s|[ ]is|[ ]are)\b(?![ ]my[ ](?:question|message|request)\b)[^\n":\u201c]{0,100}
-    \b(?:text|sentence|review|question|answer|message|reply|response|example|version|continuation
-    |completion|paraphrase|rewrite|rephrasing|translation|tweet|comment|title|headline|caption
-    |query|premise|hypothesis|passage|phrase|article|claim|utterance|request|dialogue|summary|post
-    |e?mail|paragraph|statement|description)(?:s|es)?\b[^\n":\u201c]{0,100}:(?!\d)[*_]*\s*
-    |(?:sure|certainly|of[ ]course|absolutely|okay|ok|here(?:['\u2019]s|[ ]is|[ ]are))\b
+    \b"""
+    + _NAMES
+    + r"""\b[^\n":\u201c]{0,100}:(?!\d)[*_]*\s*
+    |(?:(?:sure|certainly|of[ ]course|absolutely|okay|ok)(?![ ](?!here\b|thing\b)\w)
+    |here(?:['\u2019]s|[ ]is|[ ]are))\b
     (?:[^\n":\u201c]{0,200}:[*_]*[ ]*(?=["\u201c])|[!.]?[ ](?=["\u201c][^"\u201d]*["\u201d]\Z))""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -292,8 +302,8 @@ def unquote(answer: str, prompt: str, *, is_whole: bool) -> str:
     if (enclosed := _enclosed(text)) is not None:
         inside, is_closed, after = enclosed
         begins_with_one = (
-            is_closed and len(inside.split()) <= _WORD and inside[-1:].isalnum()
-            and re.match(r" [a-z]", after)
+            is_closed and len(inside.split()) <= _WORD and re.match(r" [a-z]", after)
+            and (inside[-1:].isalnum() or (inside[-1:] in ",!?" and '"' in after))
         )  # fmt: skip
         if not (is_whole and begins_with_one):
             return _without_bold(inside).replace('"', "'") + ('"' if is_closed else "")

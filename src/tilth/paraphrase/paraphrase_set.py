@@ -40,6 +40,7 @@ TRIPLES = (
 )  # fmt: skip
 _PAIRS = (*PAIRS, ("anchor", "positive"), ("sent0", "sent1"))
 
+_OF_A_TEXT = ("label_fit", "similarity")  # columns of generated sets that a rewrite makes untrue
 _EARLIER = "before_source_id"  # the name that a set's own column gets
 _NO_TEXT = "no text"
 # Columns of every row other than its texts and their measurements: name -> type.
@@ -137,7 +138,7 @@ def run_paraphrase(
         raise InputError(f"{where}the set has no rows: give texts")
     chosen = text_columns(rows, where, columns)
     # Sets that tilth made have some of the added columns.
-    rows = make_room(rows, list(_added_columns(chosen)), chosen, where)
+    rows = make_room(rows, [*_added_columns(chosen), *_OF_A_TEXT], chosen, where)
     size = settings.part_size or min(_PART_SIZES[1], max(_PART_SIZES[0], len(rows) // 16))
     asked = {
         **asdict(settings), "min_meaning": settings.least_meaning, "part_size": size,
@@ -336,12 +337,13 @@ def _versions(
     if problem is not None:
         yield 1, nothing, problem
         return
+    taken = [f for f in found if f]  # all of them
     for index in range(settings.n):
-        if all(f is None or index >= len(f) for f in found):
+        if all(index >= len(f) for f in taken):
             yield index + 1, nothing, FEWER
             continue
         # A text with fewer rewrites than the other of its pair repeats its last.
-        yield index + 1, [f[min(index, len(f) - 1)] if f else None for f in found], None
+        yield index + 1, [f[min(index, len(f) - 1)] for f in taken], None
 
 
 def _write(run: Run, features: Features, columns: tuple[str, ...]) -> tuple[int, Counter[str]]:

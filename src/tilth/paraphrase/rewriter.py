@@ -117,10 +117,12 @@ class _Sentence:
         """Add the outputs of a search; tell whether it was the first or came nearer."""
         self.tries += 1
         before = [output.distance for output in self.found]
-        known = {output.text for output in self.found}
-        both = self.found + [output for output in new if output.text not in known]
-        both.sort(key=lambda output: output.distance)  # stable: of equals the likelier is first
-        self.found = both[:most]
+        # Stable: of equals the likelier is first. Case and punctuation make no other rewrite.
+        both = sorted([*self.found, *new], key=lambda output: output.distance)
+        distinct: dict[str, _Output] = {}
+        for output in both:
+            distinct.setdefault(normalize_text(output.text), output)
+        self.found = list(distinct.values())[:most]
         return self.tries == 1 or [output.distance for output in self.found] != before
 
     def is_open(self, most: int) -> bool:
@@ -298,7 +300,8 @@ class Rewriter:
         n = settings.n
         waiting = []
         for sentence, some in zip(sentences, found, strict=True):
-            high = [one for one in some if one.meaning >= settings.least_meaning]
+            least = settings.least_meaning
+            high = [one for one in some if not least or one.meaning >= least]
             sentence.low += len(some) - len(high)
             waiting.append(high)
         if self.polarity is None:
