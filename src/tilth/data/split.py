@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -92,7 +91,9 @@ def _whole_groups(
     return chosen[groups]  # (rows,)
 
 
-def group_texts(sides: Sequence[NDArray[np.uint64]], *origins: Any) -> NDArray[np.int64]:
+def group_texts(
+    sides: Sequence[NDArray[np.uint64]], *origins: NDArray[np.uint64]
+) -> NDArray[np.int64]:
     """Number the groups of rows that belong in one part.
 
     They have equal first texts, the same two texts in any order, or equal origins.

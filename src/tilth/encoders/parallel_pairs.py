@@ -188,7 +188,8 @@ def _positives(table: pa.Table, where: str, min_score: float | None) -> pa.Table
                 "same: keep the rows that do and remove the column (`tilth train triplet "
                 "--min-score` does), or use `tilth train encoder`"
             )
-        if pc.all(pc.equal(table[name].cast(pa.string()), "0")).as_py():
+        is_zero = pc.equal(table[name].cast(pa.string()), "0")
+        if pc.all(pc.fill_null(is_zero, fill_value=False)).as_py():
             raise InputError(
                 f"{where}: column {name!r} is 0 in every row, and here every pair must mean the "
                 "same: remove the column if they do"

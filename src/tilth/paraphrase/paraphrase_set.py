@@ -140,19 +140,17 @@ def run_paraphrase(
     # Sets that tilth made have some of the added columns.
     rows = make_room(rows, [*_added_columns(chosen), *_OF_A_TEXT], chosen, where)
     size = settings.part_size or min(_PART_SIZES[1], max(_PART_SIZES[0], len(rows) // 16))
-    asked = {
-        **asdict(settings), "min_meaning": settings.least_meaning, "part_size": size,
-        "columns": list(chosen),
-    }  # fmt: skip
+    asked = asdict(settings) | {"min_meaning": settings.least_meaning, "columns": list(chosen)}
     if not overwrite:
-        refuse_other_settings(out, asked, "paraphrase")
+        known = {name: value for name, value in asked.items() if name != "part_size"}
+        refuse_other_settings(out, known, "paraphrase")
     rewriter = load()
     model, polarity = rewriter.seq2seq, rewriter.polarity
     run = Run.open(
         out,
         command="paraphrase",
         settings={
-            **asked, "model": model.name, "scorer": rewriter.scorer.name,
+            **asked, "part_size": size, "model": model.name, "scorer": rewriter.scorer.name,
             "polarity": polarity is not None, "precision": model.precision,
         },
         fingerprints={
