@@ -1610,10 +1610,11 @@ def test_the_plan_takes_the_quick_base_for_a_short_budget(
     place: Path, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
+    speeds = [20.0]
 
     def speed(name: str, *_: Any) -> tuple[float, float]:
         asked.append(name)
-        return (1_000.0, 5_000.0) if name == base else (9_000.0, 9_000.0)
+        return (speeds[0], 5_000.0) if name == base else (9_000.0, 9_000.0)
 
     monkeypatch.setattr("tilth.workflows.grow.plan.measure_speed", speed)
     sources = GrowSources(str(place / "train.jsonl"), (str(place / "raw.txt"),))
@@ -1626,6 +1627,10 @@ def test_the_plan_takes_the_quick_base_for_a_short_budget(
     assert asked == [base, base, "starter-small"]
     assert long.seconds > short.seconds > short.least
     assert [name for name, *_ in long.rungs] == [f"search round {number}" for number in (1, 2, 3)]
+    # The students are on the encoder: a base whose few trainings take little is fine-tuned.
+    speeds[0] = 1_000.0
+    usual = growing.plan(sources, Growth(budget="60s", paraphrase=False), device="cpu")
+    assert (usual.base, usual.why) == (base, "fine-tuning it takes little of the budget")
 
 
 @pytest.mark.parametrize(("budget", "bounds"), [("20m", [2, 5, 10]), ("3m", [1, 2, 5, 10])])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tilth.models.truncation import counted_cuts
 from tilth.report.systems import SETFIT
 from tilth.runs.progress import duration_words
 from tilth.workflows import baselines
-from tilth.workflows.grow.arms import Arm, Bases
+from tilth.workflows.grow.arms import PLAIN, Arm, Bases
 from tilth.workflows.grow.search import first_pass, rung_bounds
 from tilth.workflows.grow.sources import GENERATED, PARAPHRASED, REWRITES, Sources, fastest
 from tilth.workflows.grow.speeds import Speeds
@@ -34,7 +34,7 @@ _SLOW = 2.0  # seconds of an epoch, above which longer trainings are measured on
 TEXT = "the quick search for a word in some raw text of the usual length is over now"
 _REWRITES = 3
 _DEAREST = 1 / 3  # of the budget, that a source's texts may take to make
-_LITTLE = 1 / 10  # that paraphrases of all settings may take
+_LITTLE = 1 / 10  # that paraphrases of all settings, or fine-tuning the usual base, may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,10 @@ def make_plan(
     seconds = sum(rung[-1] for rung in slow.rungs[:once]) + slow.least
     if seconds <= left:
         return slow
+    # Students are on the encoder: the base counts for a few trainings on labelled rows alone.
+    tuned = dict(slow.arms).get(PLAIN, 0.0) * ((bounds[0] if bounds else 1) + 1)
+    if encoder is not None and tuned <= _LITTLE * left:
+        return replace(slow, why="fine-tuning it takes little of the budget")
     return plan(
         QUICK,
         f"the budget is too short for {usual}, which takes about {duration_words(seconds)}",
