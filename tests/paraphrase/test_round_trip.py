@@ -159,8 +159,6 @@ def test_a_set_goes_there_and_back_with_its_labels(
         RewriteSettings(round_trip=True, n=3)
     with pytest.raises(InputError, match="nothing is asked for or left out: leave --meaning, --ch"):
         RewriteSettings(round_trip=True, meaning=80, tries=3)
-    with pytest.raises(InputError, match="leave --beams out"):
-        RewriteSettings(round_trip=True, beams=20)
     with pytest.raises(InputError, match="translate with --round-trip: give it, too"):
         RewriteSettings(forward="translator")
     settings = RewriteSettings(round_trip=True, originals=True)

@@ -169,7 +169,7 @@ def test_rows_that_overlap_are_left_out_where_asked(
     ]
     assert fingerprints[0]["train"] != fingerprints[1]["train"]
     only = write_rows(data / "only.jsonl", rows)
-    with pytest.raises(InputError, match="drop-overlap leaves 0 training pairs"):
+    with pytest.raises(InputError, match="drop-overlap leaves none"):
         dino.train_seeds(dropping, "other", only)
 
 

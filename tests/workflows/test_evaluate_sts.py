@@ -3,10 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny import read_json, save_encoder
+from tests.tiny import read_json, save_encoder, write_rows
 from tests.tiny.rows import write_run
+from tilth.errors import InputError
 from tilth.runs import Run
 from tilth.workflows.evaluate_sts import open_encoder, pairs_of
+from tilth.workflows.settings import EncoderOptions
+from tilth.workflows.train_encoder import train_and_measure
 
 
 @pytest.mark.parametrize("pairs", [None, 3, ["x"], "nothing-here"])
@@ -27,3 +30,13 @@ def test_the_encoder_of_a_classifier_is_said_to_be_one(
     caplog.clear()
     open_encoder(str(tmp_path), device="cpu")
     assert f"{tmp_path} is a classifier or a tagger: the cosines are of its encoder" in caplog.text
+
+
+def test_pairs_of_one_label_are_not_trained_on_without_those_of_the_sets(tmp_path: Path) -> None:
+    shared = [{"text_a": f"a {n}", "text_b": f"b {n}", "label": n / 20} for n in range(20)]
+    others = [{"text_a": f"c {n}", "text_b": f"d {n}", "label": 0.4} for n in range(40)]
+    sets = write_rows(tmp_path / "sts.jsonl", shared)
+    pairs = write_rows(tmp_path / "pairs.jsonl", shared + others)
+    options = EncoderOptions(base="none", sts=str(sets), drop_overlap=True)
+    with pytest.raises(InputError, match=r"drop-overlap leaves \d+ training pairs, the others"):
+        train_and_measure(str(pairs), tmp_path / "run", options)

@@ -90,6 +90,7 @@ def train_and_measure(
     if options.drop_overlap:
         before = len(parts.all_rows())
         parts = drop_shared(parts, found)
+        _check_left(parts)
         dropped = before - len(parts.all_rows())
         notes.append(f"{dropped:,} pairs hold a sentence of the sets and were left out.")
     from tilth.encoders.bi_encoder import cosine_training  # imports torch
@@ -173,16 +174,26 @@ def _warnings(scores: Mapping[str, Scores]) -> list[str]:
 
 
 def drop_shared(parts: TrainingPairs, found: Sequence[StsSet]) -> TrainingPairs:
-    """Leave out the pairs that hold a sentence of a set; refuse sets that leave too few."""
+    """Leave out the pairs that hold a sentence of a set; refuse sets that leave a part empty."""
     kept = apart(parts.validation, found)
     left = TrainingPairs(
         parts.train.select(apart(parts.train, found)), parts.validation.select(kept),
         None if parts.written is None else parts.written[kept],
     )  # fmt: skip
     for name, rows in (("training", left.train), ("validation", left.validation)):
-        if len(set(rows[LABEL][:])) < 2 or len(rows) < FEWEST:
+        if not len(rows):
+            raise InputError(
+                f"every {name} pair holds a sentence of the sets: drop-overlap leaves none; give "
+                "other pairs"
+            )
+    return left
+
+
+def _check_left(parts: TrainingPairs) -> None:
+    """Refuse graded pairs of which too few are left to train and to choose with."""
+    for name, rows in (("training", parts.train), ("validation", parts.validation)):
+        if len(rows) < FEWEST or len(set(rows[LABEL][:])) < 2:
             raise InputError(
                 f"drop-overlap leaves {len(rows):,} {name} pairs, the others hold a sentence of "
                 f"the sets: give pairs of which {FEWEST} of two labels or more are left"
             )
-    return left
