@@ -328,20 +328,19 @@ def _versions(
     found: Sequence[list[Rewrite] | None], settings: RewriteSettings
 ) -> Iterator[tuple[int, Sequence[Rewrite | None], str | None]]:
     """Yield the output rows of a source row: number (0: original), its rewrites, drop reason."""
-    nothing = [None] * len(found)
-    problem = next((f[0].problem if f else _NO_TEXT for f in found if not f or f[0].problem), None)
+    nothing, sides = [None] * len(found), [one or [] for one in found]
+    problem = next((f[0].problem if f else _NO_TEXT for f in sides if not f or f[0].problem), None)
     if settings.originals and problem != _NO_TEXT:
         yield 0, nothing, None
     if problem is not None:
         yield 1, nothing, problem
         return
-    taken = [f for f in found if f]  # all of them
     for index in range(settings.n):
-        if all(index >= len(f) for f in taken):
+        if all(index >= len(f) for f in sides):
             yield index + 1, nothing, FEWER
             continue
         # A text with fewer rewrites than the other of its pair repeats its last.
-        yield index + 1, [f[min(index, len(f) - 1)] for f in taken], None
+        yield index + 1, [f[min(index, len(f) - 1)] for f in sides], None
 
 
 def _write(run: Run, features: Features, columns: tuple[str, ...]) -> tuple[int, Counter[str]]:
