@@ -136,11 +136,12 @@ def test_unusual_texts_are_texts(model: Path, tmp_path: Path) -> None:
         ("stsx2 -o run -i texts.txt", 2, "no task 'stsx2'"),
         ("sts-x2 -o run -i empty.txt", 2, "empty.txt"),
         ("sts-x2 -o run -i bad.txt", 2, "bad.txt:2"),
-        ("sts-x2 -o run", 2, "give --inputs or --from-x1"),
+        ("sts-x2 -o run", 2, "give either --inputs or --from-x1"),
         ("sts-x2 --from-x1 2 --column x -o run", 2, "--column goes with --inputs"),
         ("sts-x2 -o run -i texts.txt --count 3", 2, "leave --count out"),
         ("intents -o run -i texts.txt", 2, "give --count instead"),
         ("intents -o run", 2, "say how many with --count"),
+        ("intents --count 2 --per-input 3 -o run", 2, "leave --per-input out"),
         ("sts-x2 -o /proc/x -i texts.txt", 1, "/proc/x"),
     ],
 )

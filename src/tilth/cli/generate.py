@@ -11,7 +11,7 @@ from tilth.cli.app import Fields
 from tilth.cli.options import DATA, LM, Common, Out
 from tilth.cli.screen import print_json, print_table, say
 from tilth.errors import InputError
-from tilth.generation.settings import GenerateSettings
+from tilth.generation.settings import GenerateSettings, check_amounts
 from tilth.generation.task import load_task, refuse_untrained, shipped_tasks
 from tilth.models.names import ENDPOINTS, known_instructions
 from tilth.runs import refuse_other_settings
@@ -87,21 +87,10 @@ def generate(
     [dim]tilth generate review-sentiment --count 500 --out runs/reviews[/dim]
     """
     spec = load_task(task)
-    if spec.is_pair and asked.inputs is None and asked.from_x1 is None:
-        raise InputError(f"task {task!r} writes pairs: give --inputs or --from-x1")
-    if spec.is_pair and asked.count is not None:
-        raise InputError(
-            f"task {task!r} writes pairs: leave --count out, --per-input is the number of second "
-            "texts of an input and a label"
-        )
-    if not spec.is_pair and (asked.inputs is not None or asked.from_x1 is not None):
-        raise InputError(
-            f"task {task!r} writes single texts without an input: give --count instead"
-        )
-    if not spec.is_pair and asked.count is None:
-        raise InputError(f"task {task!r} writes single texts: say how many with --count")
-    if spec.is_pair:
-        settings.check_tries()
+    check_amounts(
+        spec, settings, has_inputs=asked.inputs is not None, count=asked.count,
+        from_x1=asked.from_x1,
+    )  # fmt: skip
     if settings.multiline and not by.model.startswith(ENDPOINTS):
         raise InputError("--multiline counts at endpoints only: a local model writes one line")
     if asked.inputs is None and asked.column is not None:

@@ -32,9 +32,9 @@ from tilth.generation.attempts import (
 )
 from tilth.generation.contrast import ContrastiveSampler
 from tilth.generation.label_fit import choose_encoder, with_fit
-from tilth.generation.settings import TEXTS_PER_INPUT, GenerateSettings
+from tilth.generation.settings import GenerateSettings, check_amounts
 from tilth.generation.task import Task, first_text_task, load_task, refuse_untrained
-from tilth.limits import BATCH, TEXTS
+from tilth.limits import BATCH
 from tilth.models import LM, load_lm
 from tilth.models.chat import chat_prompt, has_chat_template
 from tilth.models.endpoint import Endpoint
@@ -102,31 +102,12 @@ class GenerateRequest:
             refuse_untrained(self.task, self.lm.name, self.lm.instructions)
         if isinstance(self.lm, LM) and self.settings.multiline:
             raise InputError("multiline counts at endpoints only: a local model writes one line")
-        name = self.task.name
-        if self.task.is_pair:
-            self.settings.check_tries()
-            if self.count is not None:
-                raise InputError(f"task {name!r} writes pairs: leave --count out")
-            if (self.inputs is None) == (self.from_x1 is None):
-                raise InputError(f"task {name!r} writes pairs: give either --inputs or --from-x1")
-            if self.inputs is not None and not len(self.inputs):
-                raise InputError("there are no inputs: give at least one text")
-            if self.from_x1 is not None:
-                first_text_task(self.task)
-                TEXTS.check("from_x1", self.from_x1)
-        else:
-            if self.inputs is not None or self.from_x1 is not None:
-                raise InputError(
-                    f"task {name!r} writes single texts without an input: give --count instead"
-                )
-            if self.count is None:
-                raise InputError(f"task {name!r} writes single texts: say how many, --count")
-            TEXTS.check("count", self.count)
-            if self.settings.per_input not in (1, TEXTS_PER_INPUT):
-                raise InputError(
-                    f"task {name!r} writes single texts without an input: leave --per-input out, "
-                    "--count is the number of texts for each label"
-                )
+        check_amounts(
+            self.task, self.settings, has_inputs=self.inputs is not None, count=self.count,
+            from_x1=self.from_x1,
+        )  # fmt: skip
+        if self.inputs is not None and not len(self.inputs):
+            raise InputError("there are no inputs: give at least one text")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model's name: a worker of a cluster loads it."""

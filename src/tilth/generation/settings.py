@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilth.errors import InputError
-from tilth.limits import PARTS, SEED, SHARE, Number, check_fields, whole
+from tilth.generation.task import Task, first_text_task
+from tilth.limits import PARTS, SEED, SHARE, TEXTS, Number, check_fields, whole
 
 DECAY = Number(0, 1e9)
 TEMPERATURE = Number(1e-3, 1e3)
@@ -64,3 +65,39 @@ class GenerateSettings(Sampling):
             raise InputError(
                 f"max_tries is {self.max_tries}: it cannot be below per_input, {self.per_input}"
             )
+
+
+def check_amounts(
+    task: Task,
+    settings: GenerateSettings,
+    *,
+    has_inputs: bool,
+    count: int | None,
+    from_x1: int | None,
+) -> None:
+    """Refuse amounts of texts that a task does not take, or that contradict each other."""
+    if task.is_pair:
+        settings.check_tries()
+        if count is not None:
+            raise InputError(
+                f"task {task.name!r} writes pairs: leave --count out, --per-input is the number of "
+                "second texts of an input and a label"
+            )
+        if has_inputs == (from_x1 is not None):
+            raise InputError(f"task {task.name!r} writes pairs: give either --inputs or --from-x1")
+        if from_x1 is not None:
+            first_text_task(task)
+            TEXTS.check("from_x1", from_x1)
+        return
+    if has_inputs or from_x1 is not None:
+        raise InputError(
+            f"task {task.name!r} writes single texts without an input: give --count instead"
+        )
+    if count is None:
+        raise InputError(f"task {task.name!r} writes single texts: say how many with --count")
+    TEXTS.check("count", count)
+    if settings.per_input not in (1, TEXTS_PER_INPUT):
+        raise InputError(
+            f"task {task.name!r} writes single texts without an input: leave --per-input out, "
+            "--count is the number of texts for each label"
+        )
