@@ -52,7 +52,7 @@ def as_path(place: str | Path) -> Path:
         raise InputError(f"a name is of type {type(place).__name__}: give a text or a path")
     parts = split_url(place)
     if parts is None:
-        return Path(place)
+        return Path(os.path.expanduser(place))
     scheme, rest = parts
     if scheme == "file":
         return Path("/" + rest.lstrip("/"))

@@ -217,6 +217,12 @@ def test_figures_of_tasks_before_a_wrong_one_are_kept(base: str, tmp_path: Path)
     with pytest.raises(InputError, match="no development rows of qnli"):
         evaluate_glue({"rte": model, "qnli": model}, data, out, device="cpu")
     assert list(read_json(out / "results.json")["tasks"]) == ["rte"]
+    (tmp_path / "glue").rename(tmp_path / "other")
+    other = str(tmp_path / "other")
+    with pytest.raises(InputError, match="--overwrite starts anew"):
+        evaluate_glue({"rte": model}, other, out, device="cpu")
+    evaluate_glue({"rte": model}, other, out, device="cpu", overwrite=True)
+    assert read_json(out / "run.json")["settings"]["data"] == other
 
 
 def test_every_spelling_of_a_label_is_read() -> None:

@@ -238,6 +238,15 @@ def test_classes_have_their_names(tmp_path: Path) -> None:
     assert page_of(folder).shows("good")
 
 
+@pytest.mark.parametrize(
+    ("labels", "shown"), [(["bad", "good"], "bad, good"), ([1], "1"), ([], "none")]
+)
+def test_several_labels_of_a_row_are_joined(tmp_path: Path, labels: list[Any], shown: str) -> None:
+    assert (
+        read_rewrites(write_run(tmp_path, [{**ROWS[0], "label": labels}])).nearest[0].label == shown
+    )
+
+
 def test_sets_without_labels_have_no_column_of_them(tmp_path: Path) -> None:
     rows = [{name: value for name, value in one.items() if name != "label"} for one in ROWS]
     html = write_rewrite_report(write_run(tmp_path, rows)).read_text(encoding="utf-8")

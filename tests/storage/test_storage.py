@@ -56,6 +56,12 @@ def test_other_names_are_paths(name: str) -> None:
     assert url_of(Path(name)) is None
 
 
+def test_the_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert as_path("~/runs/a") == tmp_path / "runs/a"
+    assert as_path("~nobody-of-this-name/a") == Path("~nobody-of-this-name/a")
+
+
 def test_a_file_url_is_a_path(tmp_path: Path) -> None:
     assert as_path(f"file://{tmp_path}/x") == tmp_path / "x"
 

@@ -82,6 +82,11 @@ def test_values_are_checked_under_the_options_name(words: list[str]) -> None:
         call(Fields(), *words)
 
 
+def test_an_empty_name_of_a_list_is_refused() -> None:
+    with pytest.raises(InputError, match="--sets holds an empty name"):
+        call(Fields(), "--sets", "a,")
+
+
 def test_help_names_ranges_and_panels() -> None:
     said = call(Fields("Training"), "--help")[1]
     assert "Training" in said

@@ -211,6 +211,18 @@ def test_rows_of_an_augmented_run_and_of_a_data_set(tmp_path: Path) -> None:
     visitor.close()
 
 
+def test_a_data_set_that_is_written_again_is_read_again(tmp_path: Path) -> None:
+    """The search writes the best rows so far, each time over those before."""
+    run = write_run(tmp_path / "grown", command="grow", parts=1)
+    visitor = Visitor(tmp_path)
+    for texts in (["First."], ["Second.", "Third."]):
+        with DatasetWriter(run / "dataset") as writer:
+            writer.write(pa.table({"text": texts, "label": ["a"] * len(texts)}))
+        assert len(visitor.rows("/rows?run=grown")) == len(texts)
+        assert visitor.page("/rows?run=grown").shows(texts[0])
+    visitor.close()
+
+
 @pytest.mark.parametrize(
     ("address", "status", "said"),
     [

@@ -215,6 +215,9 @@ def test_data_sets_of_the_page(visitor: Visitor, tmp_path: Path) -> None:
     card = (folder / "first-corrected" / "README.md").read_text()
     assert "4 rows were checked by 1 person (task: class; drawn random, seed 0)" in card
     assert "75.0% have the right label" in card
+    assert "| flagged | 1 |" in card
+    accepted_card = (folder / "first-accepted" / "README.md").read_text()
+    assert "| judged, not accepted | 1 |" in accepted_card
     answer = visitor.post("/set", 400, run="pairs", sample="1", kind="odd")
     assert "kind is" in answer.text
     assert not (tmp_path / "pairs" / "first-accepted").exists()

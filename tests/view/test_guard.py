@@ -73,6 +73,9 @@ def test_the_token_leaves_the_address(visitor: Visitor) -> None:
     assert visitor.keys.token not in cookie
     answer = visitor.client.get(f"{BASE}//evil.example/?token={visitor.keys.token}")
     assert answer.headers["location"] == "/evil.example/"
+    for place in ("%09/evil.example/", "%0d%0aX-A:b"):
+        answer = visitor.client.get(f"/{place}?token={visitor.keys.token}&q=a")
+        assert answer.headers["location"] == "/?q=a"
 
 
 @pytest.mark.parametrize(

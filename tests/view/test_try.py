@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 import re
 import threading
 import time
@@ -351,6 +352,17 @@ def test_models_are_loaded_once_and_the_oldest_is_left() -> None:
         assert make(name) == name
     assert made == ["0", "1", "2", "3", "4", "5", "6", "1"]
     assert said[0] == "Loading the bank 0: the first time, this takes some seconds."
+
+
+def test_a_model_that_was_made_anew_is_loaded_again(tmp_path: Path) -> None:
+    bench = Workbench(TryModels())
+    file = tmp_path / "config.json"
+    for text in ("one", "another"):
+        file.write_text(text)
+        os.utime(file, ns=(0, len(text)))
+        for _ in range(2):
+            found = bench.load("classifier", str(tmp_path), file.read_text, lambda _: None)
+            assert found == bench.loaded("classifier", str(tmp_path)) == text
 
 
 def test_work_that_fails_is_one_line_and_the_next_goes_on() -> None:

@@ -491,5 +491,5 @@ def _file(source: Any) -> Path | None:
     """Return the file of a source; None of a folder, which may hold a split of each."""
     if not isinstance(source, str | Path):
         return None
-    path = as_path(source).expanduser()
+    path = as_path(source)
     return Path(os.path.realpath(path)) if os.path.isfile(path) else None

@@ -25,6 +25,7 @@ import typer.core
 from typer.models import CommandFunctionType
 
 from tilth.cli.options import Reads, check_arguments
+from tilth.errors import InputError
 from tilth.limits import Choice, Limit, Number, unannotated
 from tilth.storage import as_path
 
@@ -198,6 +199,10 @@ def _made(defaults: Any, given: Mapping[str, Any]) -> Any:
         elif new is not None:
             if isinstance(new, str) and _holds(hints[name], Sequence):
                 new = [one.strip() for one in new.split(",")]
+                if "" in new:
+                    raise InputError(
+                        f"--{name.replace('_', '-')} holds an empty name: leave it out"
+                    )
             changed[name] = tuple(new) if _holds(hints[name], tuple) else new
     return replace(defaults, **changed)
 

@@ -171,7 +171,8 @@ def index(
             for row in about.recall
         ],
     )
-    say(f'searches look at {about.nprobe} cells: tilth bank search {bank} "a sentence" --index')
+    searching = command_line("bank", "search", bank, "a sentence", "--index")
+    say(f"searches look at {about.nprobe} cells: {searching}")
 
 
 @app.command("check")

@@ -159,7 +159,7 @@ def glue(
     out: ResultFolder = None,
     precision: ModelPrecision = "auto",
     *,
-    common: Annotated[Common, Fields(only=("device", "json"))],
+    common: Annotated[Common, Fields(only=("device", "overwrite", "json"))],
 ) -> None:
     """Measure models on GLUE's tasks, by its metrics; write the files for its server.
 
@@ -168,8 +168,9 @@ def glue(
     from tilth.workflows.evaluate_glue import evaluate_glue, parse_models
 
     found = evaluate_glue(
-        parse_models(models), data, out, device=common.device, precision=precision
-    )
+        parse_models(models), data, out, device=common.device, precision=precision,
+        overwrite=common.overwrite,
+    )  # fmt: skip
     if common.json:
         print_json(asdict(found))
         return

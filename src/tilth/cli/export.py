@@ -36,7 +36,7 @@ def export(
         print_json(results)
         return
     say(
-        f"{results['same']:.1%} of {results['rows']:,} answers are the model's; no probability "
-        f"differs by more than {results['difference']:.3f}"
+        f"{results['same']:.1%} of {results['rows']:,} answers are the model's; the largest "
+        f"difference of a probability is {results['difference']:.4f}"
     )
     say(f"model:    {out / 'model'} ({results['bytes'] / 1e6:.1f} MB)")

@@ -50,6 +50,8 @@ def predict(
 
 
 def _show(model: str, results: dict[str, Any]) -> None:
+    from tilth.report.html import count_of
+
     labels = list(results["labels"].items())
     if labels:
         measure = "similarity" if results["kind"] == "described" else "confidence"
@@ -66,7 +68,7 @@ def _show(model: str, results: dict[str, Any]) -> None:
         say("no entity was found")
     if len(labels) > _SHOWN_LABELS:
         say(f"{len(labels) - _SHOWN_LABELS:,} more: --json has all")
-    say(f"{results['rows']:,} rows")
+    say(count_of(results["rows"], "row"))
     if results.get("without_label"):
         say(f"{results['without_label']:,} of them have no label: none is likelier than not")
     if results.get("unrelated"):

@@ -210,7 +210,7 @@ def _blank_rows(table: pa.Table) -> NDArray[np.bool_]:
 def prefer_curated(source: Source) -> Source:
     """Return the folder of a run's curated set, or the source itself where there is none."""
     if isinstance(source, str | Path):
-        folder = fetched(source).expanduser()
+        folder = fetched(source)
         check_input(folder)
         if (folder / "run.json").is_file() and (folder / "curated").is_dir():
             return folder / "curated"

@@ -18,6 +18,7 @@ Where: TypeAlias = Callable[[int], str]
 Class: TypeAlias = "str | int"
 
 _LIST = r"^\[\s*(?:['\"].*['\"]|-?\d[\d.,\s-]*)?\s*\]$"  # as Python or JSON writes one
+_LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 _UNNAMED = re.compile(r"LABEL_(\d+)")  # what transformers calls labels without names
 # Kinds of labels, as data holds them.
 HOLDS = {
@@ -228,6 +229,29 @@ def class_names(feature: Any) -> list[str] | None:
     inner = getattr(feature, "feature", feature[0] if isinstance(feature, list) else feature)
     names = getattr(inner, "names", None)
     return None if names is None else [str(name).strip() for name in names]
+
+
+def plain_label(label: object) -> str | None:
+    """Return a label as text, numbers with six digits at most.
+
+    Example:
+        >>> plain_label(1.0), plain_label("0.50"), plain_label("01"), plain_label(1234567)
+        ('1', '0.5', '01', '1234567')
+    """
+    if label is None or isinstance(label, bool):
+        return None if label is None else str(label)
+    text = str(label)
+    number = as_number(text)
+    if number is None or _LEADING_ZERO.match(text):  # "01" is not "1"
+        return text
+    return str(int(number)) if number.is_integer() else f"{number:g}"
+
+
+def label_text(label: Any, names: Sequence[str]) -> str:
+    """Return a label as text: the name of a class's number; no label: an empty text."""
+    if isinstance(label, int) and 0 <= label < len(names):
+        return names[label]
+    return plain_label(label) or ""
 
 
 def _numbers(values: list[Any]) -> list[float] | None:

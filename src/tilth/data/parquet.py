@@ -57,7 +57,7 @@ def schema_class_names(schema: pa.Schema) -> dict[str, list[str]]:
         inner = feature[0] if isinstance(feature, list) and feature else feature
         inner = inner.get("feature", inner) if isinstance(inner, dict) else None
         if isinstance(inner, dict) and isinstance(inner.get("names"), list):
-            found[name] = [str(one) for one in inner["names"]]
+            found[name] = [str(one).strip() for one in inner["names"]]
     return found
 
 

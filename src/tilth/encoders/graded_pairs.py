@@ -161,7 +161,7 @@ def _splits(source: Source) -> dict[str, Dataset]:
         return {name: source[name] for name in (_TRAIN, _VALIDATION) if name in source}
     if not isinstance(source, str | Path):
         return {_TRAIN: open_rows(source, _TRAIN)[0]}
-    folder = fetched(source).expanduser()
+    folder = fetched(source)
     check_input(folder)
     if (folder / "run.json").is_file():
         if (folder / "curated").is_dir():

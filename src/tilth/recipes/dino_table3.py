@@ -29,9 +29,9 @@ _REMEDY = (
 
 def run(steps: Steps[Scale]) -> Result:
     """Count what people say of the pairs of each label."""
+    from tilth.data.labels import plain_label
     from tilth.metrics.agreement import wilson
     from tilth.view.annotations import CLASS
-    from tilth.view.rows import plain_label
     from tilth.workflows.annotated import read_judged
 
     judged = list(read_judged(steps.data).values())

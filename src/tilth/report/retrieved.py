@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tilth.data.labels import label_text
 from tilth.data.parquet import schema_class_names
 from tilth.data.sources import folder_configs
 from tilth.errors import InputError
@@ -219,7 +220,7 @@ def _described(row: dict[str, Any], labels: Sequence[str]) -> dict[str, Any]:
     """Return a row with label and classes as names."""
     tokens = row.get("tokens")
     value = next((row[name] for name in LABELS if row.get(name) is not None), None)
-    names = [_name(one, labels) for one in (value if isinstance(value, list) else [value])]
+    names = [label_text(one, labels) for one in (value if isinstance(value, list) else [value])]
     label, classes = ", ".join(names) or _NONE, names or [_NONE]
     if tokens is not None:
         found = entities(tokens, names)
@@ -235,12 +236,6 @@ def _described(row: dict[str, Any], labels: Sequence[str]) -> dict[str, Any]:
         "source": row.get("source"),
         "reason": row.get("drop_reason"),
     }
-
-
-def _name(value: Any, labels: Sequence[str]) -> str:
-    if isinstance(value, int) and 0 <= value < len(labels):
-        return labels[value]
-    return "" if value is None else str(value)
 
 
 def entities(tokens: Sequence[str], tags: Sequence[str]) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tilth.data.labels import label_text
 from tilth.data.normalize import normalize_text
 from tilth.data.parquet import schema_class_names
 from tilth.errors import InputError
@@ -293,9 +294,9 @@ def _label(row: Mapping[str, Any], classes: Mapping[str, Sequence[str]]) -> str:
     if name is None:
         return ""
     value, names = row[name], classes.get(name, ())
-    if isinstance(value, int) and 0 <= value < len(names):
-        return names[value]
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, list):
+        return ", ".join(label_text(one, names) for one in value) or "none"
+    return label_text(value, names)
 
 
 def _class_names(folder: Path) -> dict[str, list[str]]:

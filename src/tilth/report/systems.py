@@ -197,7 +197,7 @@ def unsure_gains(results: Mapping[str, Any]) -> list[str]:
     """Return a note on each gain that may be chance: its interval holds 0."""
     lines = []
     for name, figures in gains_of(results).items():
-        found = next(iter(figures.values()))
+        found = figures[next(iter(figures_of(figures)))]
         low = found.get("low")
         if name.startswith("gain") and low is not None and low <= 0:
             lines.append(f"The {name} ({interval(found, '+')}) {_CHANCE}.")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tilth.data.examples import TOKENS
 from tilth.data.formats import as_number
 from tilth.data.hashing import random_keys
+from tilth.data.labels import label_text
 from tilth.errors import InputError
 from tilth.metrics.scores import spans
 from tilth.view.annotations import (
@@ -127,9 +128,8 @@ def _made_of(store: RowStore, rows: NDArray[np.int32], task: str) -> list[list[A
 def _made(detail: Mapping[str, Any], column: str, names: Sequence[str], task: str) -> list[Any]:
     """Return a row's classes, or its spans."""
     value = _list_of(detail, [column])
-    labels = ["O" if one is None else names[one]
-              if isinstance(one, int) and 0 <= one < len(names) else str(one)
-              for one in value if one is not None or task == SPANS]  # fmt: skip
+    some = [one for one in value if one is not None or task == SPANS]
+    labels = ["O" if one is None else label_text(one, names) for one in some]
     if task == CLASSES:
         return labels
     # Spans count the words of the text, of which a token may hold several, or none.

@@ -154,7 +154,9 @@ class Guard:
     async def _enter(self, send: Send, path: str, rest: str) -> None:
         """Set the cookie and lead to the address without the token."""
         place = "/" + path.lstrip("/\\")  # "//name" would lead elsewhere
-        target = (place if place.isascii() else "/") + (f"?{rest}" if rest else "")
+        if not (place.isascii() and place.isprintable()):  # no header
+            place = "/"
+        target = f"{place}?{rest}" if rest else place
         cookie = f"{self._cookie}={self._keys.cookie}; Path=/; HttpOnly; SameSite=Strict"
         headers = [("location", target), ("set-cookie", cookie)]
         await _answer(send, 303, "", *headers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,9 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tilth.data.examples import PAIRS, SINGLE, TOKENS
-from tilth.data.formats import as_number
 from tilth.data.hashing import hash_of
-from tilth.data.labels import is_list, is_number, is_text
+from tilth.data.labels import is_list, is_number, is_text, label_text, plain_label
 from tilth.data.parquet import parquet_tables, schema_class_names
 from tilth.data.writer import DROP_REASON
 from tilth.errors import TilthError
@@ -33,7 +31,6 @@ _LABELS = ("label", "labels", "predicted", "score")
 _TAGS = ("tags", "ner_tags")
 _SOURCES = ("origin", "source")  # columns that name where a row came from
 GROUPS = ("source_id", "source_row", "query", "item")  # rows that were made from one input
-_LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 _AT_ONCE = 2_048  # rows that are decoded together to find one
 _ORIGINAL = "original"  # begins the names of columns of texts before they were rewritten
 
@@ -213,22 +210,6 @@ def row_key(first: str | None, text: str, label: str | None) -> str:
     return hash_of(first, text, plain_label(label))
 
 
-def plain_label(label: object) -> str | None:
-    """Return a label as text, numbers with six digits at most.
-
-    Example:
-        >>> plain_label(1.0), plain_label("0.50"), plain_label("01"), plain_label(1234567)
-        ('1', '0.5', '01', '1234567')
-    """
-    if label is None or isinstance(label, bool):
-        return None if label is None else str(label)
-    text = str(label)
-    number = as_number(text)
-    if number is None or _LEADING_ZERO.match(text):  # "01" is not "1"
-        return text
-    return str(int(number)) if number.is_integer() else f"{number:g}"
-
-
 def _joined(table: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:
     """Return the texts of columns, one a line; null where all are."""
     if not columns:
@@ -273,7 +254,8 @@ def _labels(table: pa.Table, names: Sequence[str]) -> tuple[pa.Array, pa.Array]:
     if not is_list(kind):
         distinct = pc.dictionary_encode(values)  # few distinct labels
         said = [
-            None if one is None else _named(one, names) for one in distinct.dictionary.to_pylist()
+            None if one is None else label_text(one, names)
+            for one in distinct.dictionary.to_pylist()
         ]
         return pa.array(said, pa.string()).take(distinct.indices), no_kinds
     rows: list[tuple[str | None, list[str] | None]] = []
@@ -282,7 +264,7 @@ def _labels(table: pa.Table, names: Sequence[str]) -> tuple[pa.Array, pa.Array]:
             rows.append((None, None))
             continue
         if tokens:
-            classes = ["O" if one is None else _named(one, names) for one in value]
+            classes = ["O" if one is None else label_text(one, names) for one in value]
             found = spans(classes)
             entities = [f"{kind}: {' '.join(tokens[place][a:b])}" for kind, a, b in found]
             rows.append(
@@ -292,13 +274,7 @@ def _labels(table: pa.Table, names: Sequence[str]) -> tuple[pa.Array, pa.Array]:
                 )
             )
         else:
-            classes = [_named(one, names) for one in value if one is not None]
+            classes = [label_text(one, names) for one in value if one is not None]
             rows.append((", ".join(classes) or "none", list(dict.fromkeys(classes))))
     texts, kinds = zip(*rows, strict=True) if rows else ((), ())
     return pa.array(texts, pa.string()), pa.array(kinds, pa.list_(pa.string()))
-
-
-def _named(value: Any, names: Sequence[str]) -> str:
-    if isinstance(value, int) and 0 <= value < len(names):
-        return names[value]
-    return plain_label(value) or ""

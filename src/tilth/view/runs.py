@@ -59,12 +59,17 @@ class RunEntry:
     note: str = ""
     copy: Path | None = None
 
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether its rows are read from its parts, which are never written again."""
+        return self.copy is None and self.command in _ROWS_IN_PARTS
+
     @cached_property
     def row_files(self) -> list[tuple[str, Path]]:
         """The Parquet files of the rows when the entry was made, each with its config."""
         if self.copy is not None:
             return [("", self.copy)]
-        if self.command in _ROWS_IN_PARTS:
+        if self.is_in_parts:
             return [("", file) for file in part_files(self.folder)]
         folder = self.folder if self.command == DATA_SET else self.folder / "dataset"
         try:

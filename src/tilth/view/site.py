@@ -109,7 +109,8 @@ class Site:
     def store(self, entry: RunEntry, *, is_whole: bool = False) -> RowStore:
         """Return the rows of a run; some may still be read, unless all are waited for."""
         with self._lock:
-            key = f"{entry.name}\n{entry.created}\n{'' if entry.created else _stamps(entry)}"
+            stamps = "" if entry.is_in_parts else _stamps(entry)  # of parts, more may come
+            key = f"{entry.name}\n{entry.created}\n{stamps}"
             store = self._stores.get(key)
             if store is None:
                 store = self._stores[key] = RowStore()

@@ -110,8 +110,8 @@ def write_set(
     """Write a data set of judged rows with its card.
 
     Args:
-        kind: `ACCEPTED`: rows whose generated label people confirm, and that nobody flagged;
-            `CORRECTED`: all that were judged, with the people's label.
+        kind: `ACCEPTED`: rows whose generated label people confirm; `CORRECTED`: all that were
+            judged, with the people's label. Rows that somebody flagged are left out.
 
     Raises:
         InputError: there is no such row.
@@ -134,7 +134,8 @@ def write_set(
     with DatasetWriter(folder) as writer:
         names = dict.fromkeys(name for row in rows for name in row)
         writer.write(pa.Table.from_pylist([{**dict.fromkeys(names), **row} for row in rows]))
-        writer.write_card(_card(sample, found, rows, kind, run))
+        left_out = len(flagged & found.verdicts.keys())
+        writer.write_card(_card(sample, found, rows, left_out, kind, run))
 
 
 def _row(task: str, item: SampleItem, value: Any, kind: str) -> dict[str, Any]:
@@ -157,8 +158,9 @@ def _row(task: str, item: SampleItem, value: Any, kind: str) -> dict[str, Any]:
 
 
 def _card(
-    sample: Sample, found: SampleResult, rows: list[dict[str, Any]], kind: str, run: str
-) -> Card:
+    sample: Sample, found: SampleResult, rows: list[dict[str, Any]], flagged: int, kind: str,
+    run: str,
+) -> Card:  # fmt: skip
     about = sample.about
     labels = Counter(str(row.get("label", row.get("labels", ""))) for row in rows)
     people = len(found.people)
@@ -177,6 +179,7 @@ def _card(
         checked += f" {found.shared:,} rows were judged by several people: Krippendorff's alpha "
         checked += f"{alpha}."
     what = {ACCEPTED: "whose generated label people confirmed", CORRECTED: "with people's label"}
+    drops = {"flagged": flagged, "judged, not accepted": found.judged - flagged - len(rows)}
     scale = f" Grades from 0 to {GRADES} are divided by {GRADES}." if about.task == GRADE else ""
     return Card(
         title=f"{Path(run).name}: {sample.name}, {kind}",
@@ -185,7 +188,7 @@ def _card(
         settings={"run": Path(run).name, "sample": sample.name, "task": about.task,
                   "draw": about.draw, "filter": about.fields},
         counts={"train": dict(labels) if len(labels) <= 50 else {"": len(rows)}},
-        drops={"judged, not accepted": found.judged - len(rows)} if kind == ACCEPTED else {},
+        drops={name: count for name, count in drops.items() if count},
         seed=about.seed,
         texts="those of the run, labelled by people" if kind == CORRECTED else "those of the run",
     )  # fmt: skip

@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tilth.errors import InputError, TilthError
@@ -77,7 +78,7 @@ class Workbench:
         self.models = models
         self._jobs: OrderedDict[str, TryJob] = OrderedDict()
         self._waiting: queue.Queue[tuple[TryJob, Callable[[Say], Any]] | None] = queue.Queue()
-        self._loaded: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._loaded: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
         self._lock = threading.Lock()
         self.searching = threading.Lock()  # of a search: an encoder's cache is of one thread
         self._thread: threading.Thread | None = None
@@ -114,8 +115,8 @@ class Workbench:
                 self._keep(job)
 
     def load(self, what: str, name: str, make: Callable[[], Loaded], say: Say) -> Loaded:
-        """Return a loaded model; `make` loads it if it is not there yet."""
-        key = what, name
+        """Return a loaded model; `make` loads it if it is not there yet, or made anew since."""
+        key = what, name, _stamp(name)
         with self._lock:
             if key in self._loaded:
                 self._loaded.move_to_end(key)
@@ -130,8 +131,8 @@ class Workbench:
         return made
 
     def loaded(self, what: str, name: str) -> Any:
-        """Return a model if it is loaded."""
-        return self._loaded.get((what, name))
+        """Return a model if it is loaded, as it lies on disk now."""
+        return self._loaded.get((what, name, _stamp(name)))
 
     def close(self) -> None:
         """End the thread; what it does at the moment is waited for, for two seconds at most."""
@@ -155,6 +156,14 @@ class Workbench:
                 self._working = None if job.done.is_set() else job
             if self._working is not None:
                 job.run(work)
+
+
+def _stamp(name: str) -> str:
+    """Return the times of the files in a folder: a training or `bank add` changes them."""
+    folder = Path(name)
+    if not folder.is_dir():
+        return ""
+    return " ".join(str(file.stat().st_mtime_ns) for file in sorted(folder.iterdir()))
 
 
 def classifiers_of(runs: RunList, models: TryModels) -> dict[str, str]:

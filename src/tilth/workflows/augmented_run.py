@@ -90,7 +90,7 @@ class AugmentedSets:
         if given is None:
             return None
         # A name with the ending of a format is a file, not a data set of the hub.
-        path = as_path(given).expanduser()
+        path = as_path(given)
         if ending_of(path) is not None and not exists(path):
             raise InputError(
                 f"{given}: the test set of {self.folder} is not there (a path counts from where "
@@ -111,14 +111,14 @@ class AugmentedSets:
 
 def is_augmented(source: str) -> bool:
     """Return whether a source is the folder of a `tilth augment` run."""
-    folder = as_path(source).expanduser()
+    folder = as_path(source)
     pull(folder / "run.json", clean=True)
     return (folder / "run.json").is_file() and read_run_json(folder)["command"] == COMMAND
 
 
 def open_augmented(source: str) -> AugmentedSets:
     """Open a finished run of `tilth augment`; an incomplete one raises `InputError`."""
-    folder = as_path(source).expanduser()
+    folder = as_path(source)
     pull(folder)
     asked = read_run_json(folder)
     configs = folder_configs(folder / "dataset")

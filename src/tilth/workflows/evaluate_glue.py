@@ -79,6 +79,7 @@ def evaluate_glue(
     *,
     device: str = "auto",
     precision: str = "auto",
+    overwrite: bool = False,
 ) -> GlueResult:
     """Measure models on the development sets of their tasks; write the server's files.
 
@@ -96,7 +97,7 @@ def evaluate_glue(
         return _joined(found)
     run = Run.open(
         out, command="evaluate glue", settings={"data": data}, fingerprints={}, parts=0,
-        outputs=(SUBMISSION, RESULTS),
+        outputs=(SUBMISSION, RESULTS), overwrite=overwrite,
     )  # fmt: skip
     with run, disk_errors(run.path):
         folder = run.path / SUBMISSION

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 _README = """# {title}
 
 ONNX, {precision} weights, made with tilth from `{model}`. On {rows:,} texts it gave {same:.1%} the
-same {answers} as the model itself in float32; no label's probability differed by more than
-{difference:.3f}. At most {longest} tokens are read. `tilth predict` and `tilth evaluate` take this
+same {answers} as the model itself in float32; the largest difference of a label's probability is
+{difference:.4f}. At most {longest} tokens are read. `tilth predict` and `tilth evaluate` take this
 folder; without tilth:
 
 ```python

@@ -19,7 +19,7 @@ from tilth.classifiers.load import (
     validation_split,
 )
 from tilth.classifiers.settings import ENOUGH, LABELLED_SHARE, ClassifierTraining, Finetuning
-from tilth.data.examples import Source, open_rows, read_examples
+from tilth.data.examples import Source, open_rows, prefer_curated, read_examples
 from tilth.data.normalize import normalize_text
 from tilth.data.split import written_by_model
 from tilth.errors import InputError
@@ -111,7 +111,7 @@ class _Job:
         self, systems: Sequence[System], rows: LabeledExamples, data: Source, **columns: Any
     ) -> dict[str, Any]:
         """Compare systems on a test set, of which rows that a model wrote are counted."""
-        read, _ = open_rows(data, "test")
+        read, _ = open_rows(prefer_curated(data), "test")
         generated = int(written_by_model(read.with_format("arrow")[:]).sum())
         tested = {"on": "test", "data": str(data), "generated": generated}
         return tested | self.compare(systems, rows, data, **columns)
@@ -167,7 +167,7 @@ def train_and_test(
     if out is None:
         if not run:
             raise InputError("--out is missing: say in which folder the run is to be made")
-        out = as_path(source).expanduser() / "classifier"
+        out = as_path(source) / "classifier"
     if first is not None and run:
         raise InputError("--first is for files: a run of tilth augment has its own base")
     read = (sources.test, sources.validation, sources.labelled, first)
