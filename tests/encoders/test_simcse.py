@@ -453,7 +453,7 @@ def test_several_sources_join(tmp_path: Path) -> None:
         ),
         (
             Dataset.from_dict({"a": ["x", "y"], "b": ["x", "y"], "c": ["x", "y"]}),
-            "which columns hold the pairs",
+            "which columns of a, b, c hold the pairs",
         ),
         (
             Dataset.from_dict({"text_a": ["x", "z"], "text_b": ["y", "w"], "label": [0.2, 0.9]}),

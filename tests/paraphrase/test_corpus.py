@@ -20,6 +20,7 @@ from tilth.paraphrase.candidates import plane_counts
 from tilth.paraphrase.corpus import make_corpus
 from tilth.paraphrase.settings import CorpusSettings
 from tilth.paraphrase.tags import CELLS, UNITS, cell_of
+from tilth.paraphrase.train import read_corpus
 from tilth.runs import Run, RunMismatch
 
 UNIT = np.array([cell.units for cell in CELLS])
@@ -206,6 +207,15 @@ def test_validation_shrinks_to_a_tenth_and_says_so(
     assert f"validation has {len(corpus['validation']):,} of 2,700 pairs" in caplog.text
     even = [counts[cell.tags] for cell in CELLS if cell.wording]
     assert max(even) - min(even) <= max(even) // 2
+
+
+def test_a_corpus_that_cannot_be_trained_on_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_corpus(candidates(9, seed=2), tmp_path, CorpusSettings(size=540), quiet=True)
+    assert "no pair is left to validate with" in caplog.text
+    with pytest.raises(InputError, match="its loss says when to stop: make the corpus of more"):
+        read_corpus(tmp_path)
 
 
 def test_why_pairs_are_left_out_is_counted(tmp_path: Path) -> None:

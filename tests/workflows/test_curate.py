@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from datasets import Dataset, load_dataset
 
+import tilth
 from tests.tiny import write_rows
 from tilth.data import DatasetWriter, load_folder, read_rows
 from tilth.data.settings import CurateOptions
@@ -45,6 +46,22 @@ COUNTS = {
     "rows in": 240, "empty": 0, "identical-pair": 0, "duplicate": 60, "over-per-label": 60,
     "sampled pairs": 40, "train": 144, "validation": 16,
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "label"),
+    [(("premise", "hypothesis"), "score"), (("sentence1", "sentence2"), "label")],
+)
+def test_usual_names_of_columns_are_found(
+    file: Path, tmp_path: Path, names: tuple[str, str], label: str
+) -> None:
+    new = dict(zip(("text_a", "text_b", "label"), (*names, label), strict=True))
+    given = [{new[key]: value for key, value in row.items()} for row in rows()]
+    folder, counts = curate_folder(str(write_rows(tmp_path / "other.jsonl", given)), None)
+    plain, expected = curate_folder(str(file), tmp_path / "plain")
+    assert counts == expected
+    assert load_folder(folder)[:] == load_folder(plain)[:]
+    assert tilth.curate(given)["train"][:] == load_folder(plain)[:]
 
 
 def test_columns_of_other_names_are_named(file: Path, tmp_path: Path) -> None:

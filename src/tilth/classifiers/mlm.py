@@ -146,7 +146,7 @@ def adapt(
         settings: fields of `Adaptation`: epochs, batch, learning_rate, masked, max_length, ...
 
     Reference:
-        Du et al. 2021, section 4.1, "in-domain continued pretraining".
+        Du et al. 2020, section 4.1, "in-domain continued pretraining".
     """
     asked = settings_of(Adaptation, settings).for_base(base)
     if out is None:

@@ -45,7 +45,7 @@ class Finetuning:
     """Configure the training of a classifier or tagger; the defaults are the SentAugment paper's.
 
     Reference:
-        Du et al. 2021, section 3, "Fine-tuning the student model"; the warm-up is RoBERTa's.
+        Du et al. 2020, section 3, "Fine-tuning the student model"; the warm-up is RoBERTa's.
     """
 
     epochs: Annotated[
@@ -126,7 +126,7 @@ class Adaptation:
     """Configure continued masked-language-model training on texts.
 
     Reference:
-        Du et al. 2021, section 4.1, who name no settings; masks as of Devlin et al. 2019, the
+        Du et al. 2020, section 4.1, who name no settings; masks as of Devlin et al. 2019, the
         rest as of Gururangan et al. 2020, appendix B.
     """
 

@@ -52,7 +52,7 @@ def divergence(logits: Tensor, targets: Tensor, kind: Kind) -> Tensor:
         targets: # (..., labels)
 
     Reference:
-        Du et al. 2021, section 2.2.
+        Du et al. 2020, section 2.2.
     """
     if kind in ("multi", "number"):
         each = binary_cross_entropy_with_logits(logits.float(), targets, reduction="none")

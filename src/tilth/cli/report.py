@@ -17,7 +17,8 @@ def report(
     encoder: Annotated[
         str | None,
         ENCODER,
-        "A sentence-transformers model that measures similarity; default: word overlap.",
+        "A sentence-transformers model that compares texts with their inputs; default: what "
+        "the run measured, else word overlap.",
     ] = None,
     json: Json = False,
 ) -> None:

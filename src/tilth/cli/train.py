@@ -261,7 +261,7 @@ def _command(described: str, *, tags: bool) -> Callable[..., None]:
 classifier = _command(
     """Train a classifier of texts, or of pairs, from labels or a teacher's probabilities.
 
-    Measured beside logistic regression on embeddings and on words, and a teacher where one was.
+    Measured beside SetFit and logistic regressions (unless --no-baseline) and a teacher, if any.
 
     [dim]tilth train classifier runs/more[/dim]
     [dim]tilth train classifier reviews.csv --test test.csv --out runs/classifier[/dim]

@@ -17,6 +17,7 @@ from tilth.data.examples import (
     LABEL_COLUMN,
     LabelledTable,
     Source,
+    as_labelled,
     open_rows,
     read_labelled_table,
 )
@@ -96,8 +97,8 @@ def curate(
 
     Args:
         dataset: a data set, a list of rows, or what `read_rows` reads, with columns text_a,
-            text_b, label, or text, label; other columns are kept. Labels of pairs that are written
-            as numbers ("0.5") count as numbers. Options: `CurateOptions`.
+            text_b, label, or text, label, or of other usual names; other columns are kept. Labels
+            of pairs that are written as numbers ("0.5") count as numbers. Options: `CurateOptions`.
 
     Returns:
         The splits train and validation.
@@ -127,7 +128,7 @@ def curate(
         min_label_fit=min_label_fit,
         seed=seed,
     )
-    curated = curate_rows(open_rows(dataset, "train")[0], options)
+    curated = curate_rows(as_labelled(open_rows(dataset, "train")[0], None, None), options)
     return DatasetDict({"train": curated.train, "validation": curated.validation})
 
 

@@ -357,6 +357,17 @@ def with_usual_names(rows: Dataset, text: str | Sequence[str] | None, label: str
     return rows.remove_columns(others).rename_columns(new)
 
 
+def as_labelled(rows: Dataset, text: str | Sequence[str] | None, label: str | None) -> Dataset:
+    """Return rows as `with_usual_names` does; None: columns of any usual name are found."""
+    names = set(rows.column_names)
+    if text is None and not names & {*TEXT_COLUMNS, *PAIR_COLUMNS}:
+        usual = (*PAIRS, *((name,) for name in SINGLE))
+        text = next((columns for columns in usual if names >= set(columns)), None)
+    if label is None:
+        label = next((name for name in LABEL if name in names), None)
+    return with_usual_names(rows, text, label)
+
+
 def check_texts(model: str, texts: int | None, columns: Sequence[str], where: str) -> None:
     """Refuse pairs for a model of single texts, and the reverse.
 
@@ -515,8 +526,8 @@ def read_labelled_table(dataset: Dataset) -> LabelledTable:
     if missing:
         raise InputError(
             f"no column {missing[0]!r} among {', '.join(names) or 'none'}: a labelled set has "
-            "text_a, text_b, label, or text, label: rename its columns, or name them with --text "
-            "and --label where the command takes these"
+            "text_a, text_b, label, or text, label, or the like: rename its columns, or name them "
+            "with --text and --label where the command takes these"
         )
     if not len(dataset):
         raise InputError("the set has no rows: give one with labelled texts")

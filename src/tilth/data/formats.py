@@ -504,4 +504,4 @@ _READERS: dict[str, Callable[[Path], Iterator[tuple[int, FileRow]]]] = {
     **dict.fromkeys((".conll", ".bio", *CONLL_SPLITS), rows_of_conll),
 }
 _MAY_BE_CONLL = (".txt", ".tsv")
-ENDINGS = (".txt", ".jsonl", ".csv", ".tsv", ".conll", "each also with .gz", ".parquet")
+ENDINGS = (".txt", ".jsonl", ".csv", ".tsv", ".conll (each also with .gz)", ".parquet")

@@ -18,10 +18,10 @@ from tilth.data.examples import (
     LabelledTable,
     Names,
     Source,
+    as_labelled,
     input_columns,
     open_rows,
     read_labelled_table,
-    with_usual_names,
 )
 from tilth.data.formats import as_number
 from tilth.data.hashing import random_keys
@@ -149,7 +149,7 @@ def _renamed(rows: Dataset, names: Names) -> Dataset:
     text, label = names
     if text is not None and len(chosen := input_columns(rows, "", text, tagged=False)) != 2:
         raise InputError(f"--text names one column, {chosen[0]!r}: name the two of pairs")
-    return with_usual_names(rows, text, label)
+    return as_labelled(rows, text, label)
 
 
 def _splits(source: Source) -> dict[str, Dataset]:

@@ -151,8 +151,8 @@ def _read(
     table: pa.Table, where: str, pivot: str | None, min_score: float | None
 ) -> tuple[pa.Table, bool]:
     """Return the pairs of a source with the group of each, and whether it was pivoted."""
-    table = _positives(table, where, min_score)
     columns = _columns(table, where)
+    table = _positives(table, where, min_score)
     if len(columns) == 1:
         return _neighbours(table[columns[0]].to_pylist()), False
     names = [name.removeprefix(_TRANSLATION) for name in columns]
@@ -226,7 +226,7 @@ def _negative_column(table: pa.Table, where: str) -> str | None:
 def _columns(table: pa.Table, where: str) -> list[str]:
     """Return the two columns of texts, or the one of lists of texts."""
     types = {field.name: field.type for field in table.schema}
-    texts = [name for name, kind in types.items() if is_text(kind)]
+    texts = [name for name, kind in types.items() if is_text(kind) and name not in _GRADES]
     lists = [name for name, kind in types.items() if is_list(kind) and is_text(kind.value_type)]
     translations = [name for name in texts if name.startswith(_TRANSLATION)]
     for pair in (*_PAIRS, translations):
@@ -237,8 +237,8 @@ def _columns(table: pa.Table, where: str) -> list[str]:
     if len(lists) == 1:
         return lists
     raise InputError(
-        f"{where}: which columns hold the pairs: name two of {', '.join(types)} text_a and text_b, "
-        "or give one column of lists of texts"
+        f"{where}: which columns of {', '.join(types)} hold the pairs: name two with --text "
+        "FIRST,SECOND, or give one column of lists of texts"
     )
 
 

@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 DEFAULT_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick")
 KNOWN_SETS = (*DEFAULT_SETS, "stsb-dev", "stsb-train", "sick-dev", "sick-train")
 LOOKED_FOR = (
-    "sts12.jsonl and the like (also .json .csv .tsv, each also with .gz, .parquet) in it or in "
-    "its folder sts; STS.input.*.txt with STS.gs.*.txt below a folder such as STS12-en-test; "
+    "sts12.jsonl and the like (also .json, .csv, .tsv, each also with .gz, and .parquet) in it or "
+    "in its folder sts; STS.input.*.txt with STS.gs.*.txt below a folder such as STS12-en-test; "
     "sts-test.csv; SICK_test_annotated.txt"
 )
 

@@ -224,6 +224,11 @@ def _notes(drawn: DrawnSplits, settings: CorpusSettings) -> list[str]:
                 f"{name} has {len(pool):,} of {wanted:,} pairs: at most 1 in {TENTH} of the pairs "
                 "kept, and of those of a cell, goes there"
             )
+    if settings.validation and not len(drawn.validation):
+        notes.append(
+            "no pair is left to validate with, so `tilth paraphrase train` refuses the corpus: "
+            "give candidates of more sentences"
+        )
     return notes
 
 

@@ -74,7 +74,7 @@ def read_corpus(source: str | Path | DatasetDict) -> tuple[Dataset, Dataset]:
         where = f"{source}: split {split!r}" if isinstance(source, (str, Path)) else split
         hint = ""
         if split == VALIDATION:
-            hint = ": its loss says when to stop; make the corpus of more candidates"
+            hint = "; its loss says when to stop: make the corpus of more candidates"
         try:
             rows = _split(source, split)
         except InputError as error:

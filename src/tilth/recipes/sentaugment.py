@@ -56,7 +56,7 @@ class SentAugmentScale(Scale):
 
 
 SentAugmentSteps: TypeAlias = Steps[SentAugmentScale]
-SOURCE = "SentAugment (Du et al. 2021, arXiv 2010.02194)"
+SOURCE = "SentAugment (Du et al. 2020, arXiv 2010.02194)"
 NEEDS = (
     "bank/ with raw text; labelled sets classify/NAME and ner/NAME, each with files train, dev and "
     "test; sst2, sst5, cr, imp (or insults), trec and conll are the paper's"

@@ -75,7 +75,8 @@ def write_report(run_folder: str | Path, *, encoder: str | None = None) -> Path:
     Args:
         run_folder: of `tilth generate` or `tilth paraphrase`, finished or not; or of a finished
             `augment`, `train classifier`, `train tagger` or `grow`.
-        encoder: measures the similarity of inputs and outputs; None means word overlap.
+        encoder: measures the similarity of inputs and outputs; None: as the run did, else word
+            overlap.
 
     Raises:
         InputError: the folder holds no run, or no tries; the encoder cannot be loaded.

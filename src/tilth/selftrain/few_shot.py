@@ -129,7 +129,7 @@ def few_shot(
         overwrite: start the run folder anew.
 
     Reference:
-        Du et al. 2021, arXiv 2010.02194, section 3.3, "Few-shot learning experiments".
+        Du et al. 2020, arXiv 2010.02194, section 3.3, "Few-shot learning experiments".
     """
     settings = replace(settings, training=settings.training.for_base(settings.base))
     check_processes(device)
@@ -358,7 +358,7 @@ def summarise(rows: Sequence[Mapping[str, Any]], measure: str, settings: FewShot
         measure: name of the score.
 
     Reference:
-        Du et al. 2021, section 3.3.
+        Du et al. 2020, section 3.3.
     """
 
     def best_mean(trainings: Sequence[Mapping[str, Any]]) -> float:
@@ -409,7 +409,7 @@ def draw(
         Indices of the rows, ascending.
 
     Reference:
-        Du et al. 2021, section 3.3, "Few-shot learning experiments".
+        Du et al. 2020, section 3.3, "Few-shot learning experiments".
     """
     if min(sentences, sentences if per_class is None else per_class) < 1:
         raise InputError(
@@ -448,7 +448,7 @@ def draw_validation(
         Indices of the rows, ascending.
 
     Reference:
-        Du et al. 2021, section 3.3.
+        Du et al. 2020, section 3.3.
     """
     order = _drawn_order(rows, f"few-shot validation/{seed}", exclude)
     if count < 1 or not len(order):

@@ -131,7 +131,7 @@ class SelfTraining:
         weight: of a labelled row in the loss; retrieved ones have 1.
 
     Reference:
-        Du et al. 2021, section 3.3. Labelled rows keep their own labels, where the paper's get
+        Du et al. 2020, section 3.3. Labelled rows keep their own labels, where the paper's get
         the teacher's.
     """
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tilth.data import Card, Curated, DatasetWriter, curate_rows, read_rows
 from tilth.data.card import CARD
 from tilth.data.curate import REASONS
-from tilth.data.examples import Names, with_usual_names
+from tilth.data.examples import Names, as_labelled
 from tilth.data.negative_pairs import SAMPLED
 from tilth.data.settings import CurateOptions
 from tilth.data.sources import DatasetFolder, HubDataset, locate
@@ -88,7 +88,7 @@ def curate_folder(
             raise InputError(f"{source}: {error}") from error
         rows = annotated.dataset
     try:
-        rows = with_usual_names(rows, *columns)
+        rows = as_labelled(rows, *columns)
         curated = curate_rows(rows, options or CurateOptions())
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
@@ -104,7 +104,7 @@ def curate_folder(
         if annotated is not None:
             from datasets import Dataset
 
-            rejected = with_usual_names(Dataset(annotated.rejected), *columns).data.table
+            rejected = as_labelled(Dataset(annotated.rejected), *columns).data.table
             schema = curated.dropped.features.arrow_schema
             writer.write(rejected.cast(schema), config="dropped")
         writer.write_card(_card(source, curated, annotated))

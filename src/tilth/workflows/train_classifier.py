@@ -79,7 +79,7 @@ def train_classifier(
         TilthError: training gave no numbers, or the folder cannot be written.
 
     Reference:
-        Du et al. 2021, arXiv 2010.02194, sections 2.2 and 3. Batches of similar lengths are ours.
+        Du et al. 2020, arXiv 2010.02194, sections 2.2 and 3. Batches of similar lengths are ours.
     """
     settings = ClassifierTraining(
         name_of(base, "base"), settings_of(Finetuning, training), loss, labelled_share, seeds,
@@ -109,7 +109,7 @@ def train_tagger(
 ) -> Classifier:
     """Train a tagger of tokens, such as for named entities, measured by span F1.
 
-    The arguments are those of `train_classifier`, with rows of tokens and their IOB2 tags. A
+    The arguments are those of `train_classifier`, with rows of tokens and their IOB tags. A
     teacher's probabilities are a list for each token.
 
     Args:
@@ -120,8 +120,8 @@ def train_tagger(
         labels: in the order of the outputs; None: O, then B- and I- of each type.
 
     Raises:
-        InputError: a set, the base or a setting is wrong, tags are not IOB2, or `out` holds
-            another run.
+        InputError: a set, the base or a setting is wrong, tags are no IOB tags, or `out`
+            holds another run.
         TilthError: training gave no numbers, or the folder cannot be written.
     """
     settings = ClassifierTraining(

@@ -104,7 +104,7 @@ def grow(
         labels: a task file that describes the labels.
         validation: labelled rows to choose by; None: cross-validation.
         test: labelled rows to measure on.
-        text: the column of texts; None: a usual name.
+        text: the column of texts, for similarity the two; None: usual names.
         label: the column of labels; None: a usual name.
         device: `auto`, `cpu` or `cuda`.
         overwrite: start the run folder anew.
