@@ -72,3 +72,9 @@ def test_texts_of_one_label_come_nearer(tmp_path: Path, monkeypatch: pytest.Monk
 )
 def test_few_rows_take_fewer_steps_and_many_five_passes(rows: int, steps: int) -> None:
     assert step_count(rows) == steps
+    assert step_count(rows, are_pseudo=True) == steps
+
+
+def test_many_pseudo_labels_take_no_more_steps() -> None:
+    assert step_count(3000) == 468
+    assert step_count(3000, are_pseudo=True) == step_count(1100, are_pseudo=True) == 160

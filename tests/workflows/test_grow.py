@@ -1125,10 +1125,12 @@ def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sente
     trainer.teacher = Teacher(teacher)
     fold = folds_of(task, 3, 1, seed=0)[0]
     models: list[Any] = []
+    pseudo: list[dict[str, bool]] = []
     real = Trainer._headed
 
-    def headed(self: Trainer, name: str, rows: LabeledExamples, *rest: Any) -> Any:
-        models.append((rows.texts, real(self, name, rows, *rest)))
+    def headed(self: Trainer, name: str, rows: LabeledExamples, fold: Fold, **how: bool) -> Any:
+        models.append((rows.texts, real(self, name, rows, fold, **how)))
+        pseudo.append(how)
         return models[-1][1]
 
     monkeypatch.setattr(Trainer, "_headed", headed)
@@ -1139,7 +1141,7 @@ def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sente
     )
     second = trainer.train(Arm("again", given, rounds=2), fold)
     found = weights_of(second)
-    assert len(models) == len(encoders_of(teacher)) + 1
+    assert pseudo == [*({} for _ in encoders_of(teacher)), {"are_pseudo": True}]
     surest, _ = models[-1]
     labelled = task.rows.select(fold.train).texts
     assert all(texts == labelled for texts, _ in models[:-1])

@@ -24,13 +24,15 @@ BATCH = 32
 _CHUNK = 8  # texts of similar lengths in a forward pass on a processor, where they are padded
 # 40 passes over the rows, in 40 to 120 steps; five passes if these are more.
 _PASSES, _FEWEST, _STEPS, _LEAST_PASSES = 40, 40, 120, 5
+_PSEUDO_STEPS = 160  # at most, where a model gave the labels: more steps repeat its mistakes
 _TEMPERATURE, _RATE = 0.1, 1e-4
 
 
-def step_count(rows: int) -> int:
-    """Return the number of training steps on so many rows."""
+def step_count(rows: int, *, are_pseudo: bool = False) -> int:
+    """Return the number of training steps on so many rows, whose labels may be a model's."""
     usual = min(max(_PASSES * rows // BATCH, _FEWEST), _STEPS)
-    return max(usual, _LEAST_PASSES * rows // BATCH)
+    steps = max(usual, _LEAST_PASSES * rows // BATCH)
+    return min(steps, _PSEUDO_STEPS) if are_pseudo else steps
 
 
 def train_label_contrast(
@@ -40,6 +42,7 @@ def train_label_contrast(
     *,
     seed: int = 0,
     device: str = "auto",
+    are_pseudo: bool = False,
 ) -> SentenceTransformer:
     """Train an encoder on all pairs of a batch: texts of one label attract, all others repel.
 
@@ -51,6 +54,7 @@ def train_label_contrast(
         texts: of two labels at least.
         targets: whether each text has each label, of which it has one. # (texts, labels)
         base: an encoder with weights to train.
+        are_pseudo: a model gave the labels: many texts take fewer steps.
 
     Reference:
         Khosla et al. 2020, "Supervised Contrastive Learning", arXiv 2004.11362, equation 2.
@@ -58,7 +62,7 @@ def train_label_contrast(
     from datasets import Dataset
 
     labels = targets.argmax(axis=1)  # (texts,)
-    steps = step_count(len(texts))
+    steps = step_count(len(texts), are_pseudo=are_pseudo)
     drawn = _even_rows(labels, steps * BATCH, seed)
     rows = Dataset.from_dict({TEXT_A: [texts[row] for row in drawn], LABEL: labels[drawn]})
     settings = Training(epochs=1, batch=BATCH, learning_rate=_RATE, evaluate_every=steps, seed=seed)

@@ -343,7 +343,7 @@ class Trainer:
         model.model.train(mode=False)
         return model
 
-    def _headed(self, name: str, rows: LabeledExamples, fold: Fold) -> Classifier:
+    def _headed(self, name: str, rows: LabeledExamples, fold: Fold, **how: bool) -> Classifier:
         """Return the encoder, trained as an arm trains it, under logistic regression."""
         base = str(self.bases.encoder)
         if name == AVERAGE:
@@ -354,7 +354,7 @@ class Trainer:
             else:
                 encoder = TRAINED[name](
                     [text for (text,) in rows.texts], np.asarray(rows.targets), base,
-                    seed=self._finetuning(fold).seed, device=self.device,
+                    seed=self._finetuning(fold).seed, device=self.device, **how,
                 )  # fmt: skip
             model = replace(headed(encoder, rows.labels, self.device), name=base)
         if len(rows):
@@ -392,7 +392,7 @@ class Trainer:
             return self._fit(rows, surest, fold, LABELLED_SHARE)
 
         def make() -> Classifier:
-            other = self._headed(CONTRAST, surest.rows, fold)
+            other = self._headed(CONTRAST, surest.rows, fold, are_pseudo=True)
             if not len(rows):
                 return other
             return average(other, self._encoder(self.teacher.arm, fold).encoder)

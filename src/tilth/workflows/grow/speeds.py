@@ -66,7 +66,8 @@ class Speeds:
         compared = sources.most_compared if DESCRIBED in arm.sources else 0
         if headed:  # heads are free: every text is encoded once
             read = extra + rows + (extra if RETRIEVED in arm.sources else 0)
-            a_round = self._contrast(sources.count(MULTIPLE)) + (compared + read) / self.compare
+            trained = self._contrast(sources.count(MULTIPLE), are_pseudo=True)
+            a_round = trained + (compared + read) / self.compare
             again = (arm.rounds - 1) * a_round
             return 2.0 + (compared + read) / self.compare + again
         times = repeat_count(arm.weight, extra, rows) if rows else 0
@@ -74,9 +75,9 @@ class Speeds:
         a_round = 2 * extra / self.label + _trained(extra + times * rows) / self.train
         return 2.0 + compared / self.compare + arm.rounds * a_round
 
-    def _contrast(self, rows: int) -> float:
+    def _contrast(self, rows: int, *, are_pseudo: bool = False) -> float:
         """Return the seconds of a contrastive training."""
-        return 2.0 + step_count(rows) * BATCH / (2 * self.encode)
+        return 2.0 + step_count(rows, are_pseudo=are_pseudo) * BATCH / (2 * self.encode)
 
 
 def _trained(rows: int) -> float:
