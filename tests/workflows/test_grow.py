@@ -122,6 +122,24 @@ def test_texts_that_differ_in_case_alone_are_one_row(caplog: pytest.LogCaptureFi
     assert "1 texts have, but for case and punctuation, several labels" in caplog.text
 
 
+def test_labels_in_memory_are_described_as_in_a_file(tmp_path: Path) -> None:
+    described = {"animal": "about a dog", "water": "about the sea", "none": "another thing"}
+    file = tmp_path / "labels.json"
+    spec = {"task_name": "labels", "labels": described}
+    file.write_text(json.dumps(spec))
+    tasks = [
+        read_grow_task(GrowSources(classed(30), labels=labels)).task
+        for labels in (described, spec, str(file))
+    ]
+    assert tasks[0] == tasks[1] == tasks[2]
+    assert tasks[0] is not None
+    few = GrowSources(classed(30), labels={"animal": "about a dog", "water": "about the sea"})
+    with pytest.raises(InputError, match="the labels given: label 'none' of the rows given is not"):
+        read_grow_task(few)
+    with pytest.raises(InputError, match="task 'labels' has one label"):
+        read_grow_task(GrowSources(classed(30), labels={"animal": "about a dog"}))
+
+
 def test_rows_in_memory_are_read_as_those_of_files(tmp_path: Path) -> None:
     rows = classed(60)
     train, test, validation = rows[:40], rows[40:50], rows[50:]
@@ -1201,6 +1219,7 @@ def test_the_function_returns_the_classifier(
     try_only(monkeypatch, MAJORITY, ENCODER, CONTRAST)
     found = tilth.grow(
         place / "out", train=str(place / "train.jsonl"), base=base, paraphrase=False, folds=2,
+        labels={"animal": "about a dog", "water": "about the sea", "none": "about another thing"},
         repeats=1, device="cpu", quiet=True,
     )  # fmt: skip
     assert found.labels == ["animal", "none", "water"]

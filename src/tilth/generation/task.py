@@ -142,12 +142,19 @@ def load_task(task: str | Path | Mapping[str, Any]) -> Task:
     return _check(_parse(_read(path), str(path), is_json=path.suffix == ".json"), str(path))
 
 
-def load_classes(task: str) -> Task:
-    """Load a task whose labels are classes of single texts, two or more."""
+def load_classes(task: str | Mapping[str, Any]) -> Task:
+    """Load a task whose labels are classes of single texts, two or more.
+
+    Args:
+        task: as of `load_task`; a dict without `labels` holds label -> description.
+    """
+    if isinstance(task, Mapping) and "labels" not in task:
+        task = {"task_name": "labels", "labels": task}
     found = load_task(task)
     if found.is_pair or len(found.labels) < 2:
         wrong = "is of pairs" if found.is_pair else "has one label"
-        raise InputError(f"task {task!r} {wrong}: give two or more labels of single texts")
+        name = task if isinstance(task, str) else found.name
+        raise InputError(f"task {name!r} {wrong}: give two or more labels of single texts")
     return found
 
 

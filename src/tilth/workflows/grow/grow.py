@@ -78,7 +78,7 @@ def grow(
     *,
     train: Source | None = None,
     raw: str | Path | Sequence[str | Path] = (),
-    labels: str | Path | None = None,
+    labels: str | Path | Mapping[str, Any] | None = None,
     validation: Source | None = None,
     test: Source | None = None,
     text: str | None = None,
@@ -101,7 +101,8 @@ def grow(
         train: labelled texts, for similarity graded pairs: rows, a file, a folder or a hub data
             set.
         raw: a bank, or files and folders of raw text.
-        labels: a task file that describes the labels.
+        labels: what describes the labels: a task file, its content as a dict, or label ->
+            description.
         validation: labelled rows to choose by; None: cross-validation.
         test: labelled rows to measure on.
         text: the column of texts, for similarity the two; None: usual names.
@@ -124,7 +125,7 @@ def grow(
         Successive halving: Jamieson and Talwalkar 2016, arXiv 1502.07943.
     """
     several = [raw] if isinstance(raw, str | Path) else raw
-    described = None if labels is None else str(labels)
+    described = str(labels) if isinstance(labels, Path) else labels
     sources = GrowSources(train, tuple(map(str, several)), described, validation, test, text, label)
     named = {name: name_of(settings[name]) for name in ("base", "model") if settings.get(name)}
     how = settings_of(Growth, {**settings, **named})

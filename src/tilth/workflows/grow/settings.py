@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tilth.errors import InputError
 from tilth.generation.settings import CANDIDATES, GenerateSettings
-from tilth.generation.task import load_task, refuse_untrained
+from tilth.generation.task import load_classes, load_task, refuse_untrained
 from tilth.limits import (
     PRECISION,
     SEED,
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from tilth.data.examples import Source
 
     _Rows: TypeAlias = Source | None
+    _Labels: TypeAlias = str | Mapping[str, Any] | None
 else:
-    _Rows = str | None  # of the command line
+    _Rows = _Labels = str | None  # of the command line
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -53,7 +54,7 @@ class GrowSources:
         tuple[str, ...],
         "Raw text: a bank (tilth bank build), or a file or folder; may be repeated.",
     ] = ()
-    labels: Annotated[str | None, "A task file (yaml or json) that describes the labels."] = None
+    labels: Annotated[_Labels, "A task file (yaml or json) that describes the labels."] = None
     validation: Annotated[
         _Rows, "Labelled rows that choose; default: cross-validation of --train."
     ] = None
@@ -65,13 +66,15 @@ class GrowSources:
     label: LabelColumn = None
 
     def named(self) -> dict[str, Any]:
-        """Return each field, a line for rows in memory."""
+        """Return each field, a line for rows and labels in memory."""
         from tilth.data.sources import source_name  # not above: yaml
 
         given = {one.name: getattr(self, one.name) for one in fields(self)}
         for name in ("train", "validation", "test"):
             if given[name] is not None:
                 given[name] = source_name(given[name])
+        if isinstance(self.labels, Mapping):
+            given["labels"] = "the labels given"
         if isinstance(self.text, list | tuple) and len(self.text) == 1:
             given["text"] = self.text[0]  # the same by either way of calling
         return given
@@ -182,7 +185,7 @@ def check_growth(sources: GrowSources, settings: Growth, out: Path) -> None:
         raise InputError("--model writes texts of described labels: describe them with --labels")
     if settings.model is not None and sources.labels is not None and not settings.any_task:
         refuse_untrained(
-            load_task(sources.labels), settings.model, known_instructions(settings.model)
+            load_classes(sources.labels), settings.model, known_instructions(settings.model)
         )
 
 

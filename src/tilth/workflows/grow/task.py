@@ -130,7 +130,7 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
     if task is not None:
         sets = [one.texts for one in (rows, *others.values()) if one is not None]
         task = _without_known(
-            task, str(sources.labels), [text for texts in sets for (text,) in texts]
+            task, str(sources.named()["labels"]), [text for texts in sets for (text,) in texts]
         )
     return GrowTask(labels, examples, rows, others["validation"], others["test"], task)
 
@@ -187,11 +187,11 @@ def _distinct(examples: Examples, place: str) -> Examples:
 def _check_described(labels: list[str], described: list[str], sources: GrowSources) -> None:
     if not described:
         return
-    train = source_name(sources.train)
+    train, place = source_name(sources.train), sources.named()["labels"]
     for name in labels:
         if name not in described:
             raise InputError(
-                f"{sources.labels}: label {name!r} of {train} is not described (there are "
+                f"{place}: label {name!r} of {train} is not described (there are "
                 f"{', '.join(described)}): describe it, or leave its rows out"
             )
     for name in described:
