@@ -1,5 +1,8 @@
 """Atomic writes and locks."""
 
+import errno
+import fcntl
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +15,7 @@ from tilth.data.sources import HubDataset, locate
 from tilth.errors import InputError
 from tilth.files import TEMPORARY, atomic_write, suggestion
 from tilth.models.names import ENCODER, check_name
+from tilth.runs.out_folder import check_place
 
 
 def test_two_threads_write_one_file(tmp_path: Path) -> None:
@@ -74,6 +78,27 @@ def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path) -> None:
 
     atomic_write(tmp_path / "report.html", write)
     assert (tmp_path / "report.html").read_bytes() == b"whole"
+
+
+def test_locks_of_file_systems_that_lock_files_open_for_writing_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS 4 does (flock(2))."""
+    real = fcntl.flock
+
+    def flock(file: Any, how: int) -> None:
+        number = file if isinstance(file, int) else file.fileno()
+        is_read_only = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        if how & fcntl.LOCK_EX and is_read_only:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        real(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    open_run(tmp_path)
+    (tmp_path / f"{TEMPORARY}0123abcd").touch()
+    with open_run(tmp_path):
+        assert not (tmp_path / f"{TEMPORARY}0123abcd").exists()
+    check_place(tmp_path)
 
 
 def test_a_name_in_a_folder_here_is_no_hub_name(

@@ -154,7 +154,7 @@ def create_locked(place: Callable[[str], Path]) -> tuple[Path, BinaryIO]:
 
 
 def try_lock(file: BinaryIO) -> bool:
-    """Lock an open file until it is closed; False: another process holds it.
+    """Lock a file that is open for writing until it is closed; False: another process holds it.
 
     Raises:
         OSError: the file system has no locks.
@@ -172,7 +172,7 @@ def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files of killed writers from a folder, not those being written."""
     for path in folder.glob(f"{TEMPORARY}*"):
         if is_temporary(path.name) and path.is_file():
-            with suppress(OSError), open(path, "rb") as file:
+            with suppress(OSError), open(path, "r+b") as file:
                 if try_lock(file):
                     path.unlink()
 

@@ -192,7 +192,7 @@ def _versions() -> tuple[str | bytes, ...]:
 
 
 def _folders(module: str) -> list[Path]:
-    """Return where object code is kept: the first folder that can be written."""
+    """Return the folders that object code may be kept in, the preferred one first."""
     if chosen := os.environ.get(_CACHE):
         return [Path(chosen)]
     found = find_spec(module)

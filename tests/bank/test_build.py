@@ -3,7 +3,7 @@ import gzip
 import json
 import os
 import shutil
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,11 @@ from tilth.bank.build import _are_small
 from tilth.bank.ingest import exchange, shards, workers
 from tilth.bank.ingest import parts as parts_module
 from tilth.bank.ingest.documents import find_sources
+from tilth.bank.ingest.exchange import read_columns
 from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.bank.manifest import MANIFEST, SHARDS, read_manifest
 from tilth.bank.settings import FORMATS
+from tilth.bank.store import TEXT
 from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError, TilthError
 from tilth.runs import RunLocked, RunMismatch
@@ -637,6 +639,33 @@ def test_a_part_that_the_disk_has_damaged(tmp_path: Path) -> None:
     with pytest.raises(TilthError, match="was damaged and is removed: run the same command again"):
         make(tmp_path / "bank", [a])
     assert not part.exists()
+    make(tmp_path / "bank", [a])
+    make(tmp_path / "calm", [a])
+    assert content(tmp_path / "bank") == content(tmp_path / "calm")
+
+
+def test_one_bit_of_a_part_is_noticed(tmp_path: Path) -> None:
+    a, _, _ = three(tmp_path)
+    with stopped("make_shards", 0):
+        make(tmp_path / "bank", [a])
+    (part,) = (tmp_path / "bank" / "adding" / "parts").iterdir()
+    whole = part.read_bytes()
+    texts = read_columns(part, [TEXT])
+    for at in range(100, len(whole) // 2, 211):
+        damaged = bytearray(whole)
+        damaged[at] ^= 4
+        part.write_bytes(damaged)
+        with suppress(TilthError):
+            assert read_columns(part, [TEXT]).equals(texts)
+
+
+@pytest.mark.parametrize("name", ["codes.npy", "text.arrow"])
+def test_a_shard_that_is_not_whole_is_made_again(tmp_path: Path, name: str) -> None:
+    a, _, _ = three(tmp_path)
+    with stopped("write_manifest", 0):
+        make(tmp_path / "bank", [a])
+    (file,) = (tmp_path / "bank" / SHARDS).glob(f"*/{name}")
+    file.write_bytes(file.read_bytes()[:-9])
     make(tmp_path / "bank", [a])
     make(tmp_path / "calm", [a])
     assert content(tmp_path / "bank") == content(tmp_path / "calm")

@@ -22,7 +22,7 @@ from tilth.bank.ingest.deduplicate import (
     find_duplicates,
 )
 from tilth.bank.ingest.duplicate_steps import KeyFile
-from tilth.bank.ingest.exchange import Batches
+from tilth.bank.ingest.exchange import Batches, write_batches
 from tilth.bank.ingest.parts import SCHEMA
 from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.data.near_duplicates import NEAR, SIMILARITY, jaccard, near_keys
@@ -231,6 +231,27 @@ def test_a_damaged_file_is_removed_and_made_again(tmp_path: Path) -> None:
             with pytest.raises(TilthError, match=rf"{name}: was damaged and is removed: run the"):
                 find([path], tmp_path / "out")
             assert find([path], tmp_path / "out").counts == expected
+
+
+@pytest.mark.parametrize("step", [17, 1009])
+def test_no_damaged_batch_is_taken_for_good(tmp_path: Path, step: int) -> None:
+    path = tmp_path / "keys.arrow"
+    batch = pa.record_batch({"key": pa.array(np.arange(900, dtype=np.uint64) ** 3)})
+    write_batches(path, batch.schema, [batch, batch.slice(5, 0)])
+    whole = path.read_bytes()
+    refused = []
+    for at in range(0, len(whole), step):
+        damaged = bytearray(whole)
+        damaged[at : at + step] = bytes(len(damaged[at : at + step]))
+        path.write_bytes(damaged)
+        try:
+            assert Batches(path)[0].equals(batch)
+        except TilthError as error:
+            refused.append((str(error), path.exists()))
+    assert set(refused) == {
+        (f"{path}: was damaged and is removed: run the same command again", False)
+    }
+    assert len(refused) > len(whole) // step // 2
 
 
 def test_parts_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from tilth.bank import quantization
-from tilth.bank.quantization import GROUP, Codes, Floats, Quantizer, Signs, fit_quantizer
-from tilth.bank.settings import FORMATS, LANES
+from tilth.bank.quantization import Codes, Floats, Quantizer, Signs, fit_quantizer
+from tilth.bank.settings import FORMATS, GROUP, LANES
 from tilth.errors import InputError, TilthError
 
 DIMENSIONS = (25, 300, 768)

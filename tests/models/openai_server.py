@@ -247,7 +247,8 @@ class _Handler(BaseHTTPRequestHandler):
         return {"choices": choices[::-1], **({"usage": usage} if self.owner.usage else {})}
 
     def _send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        text = body if isinstance(body, str | bytes) else json.dumps(body)
+        data = text.encode() if isinstance(text, str) else text
         with suppress(OSError):
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

@@ -1,3 +1,4 @@
+import gzip
 import json
 import logging
 import socket
@@ -254,6 +255,11 @@ def test_wrong_key_is_named_and_not_shown(
         server.trouble.append((400, {}, {"error": {"message": f"bad thing with {SECRET}"}}))
         with pytest.raises(TilthError, match=r"bad thing with \*\*\*"):
             endpoint.ask(Request("Hello"))
+        server.trouble += [(200, {}, {"seen": f"Bearer {SECRET}"})] * 9
+        with pytest.raises(TilthError, match=r"no completion but .*Bearer \*\*\*") as strange:
+            endpoint.ask(Request("Hello"))
+        assert SECRET not in str(strange.value)
+        server.trouble.clear()
         server.key = "another"
         with pytest.raises(InputError, match="OPENAI_API_KEY is refused") as caught:
             endpoint.ask(Request("Hello"))
@@ -267,6 +273,8 @@ def test_broken_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SECRET not in str(caught.value)
 
 
+GZIP = {"Content-Encoding": "gzip"}
+NO_MODEL = gzip.compress(b'{"error": {"message": "none such model"}}')
 QUOTA = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
 
 
@@ -277,6 +285,9 @@ QUOTA = {"error": {"message": "You exceeded your quota", "code": "insufficient_q
         (OpenAIServer(model="small"), [], False, "does not know model 'large'", 1),
         (OpenAIServer(model="large", styles=("completions",)), [], True, "ends in /v1", 1),
         (OpenAIServer(model="large", styles=()), [], False, "has no completions", 2),
+        (OpenAIServer(styles=()), [(501, {}, {})] * 2, False, "has no completions", 2),
+        (OpenAIServer(), [(404, GZIP, NO_MODEL)], False, "does not know model 'large': none", 1),
+        (OpenAIServer(styles=()), [(404, GZIP, "none")], False, "has no completions", 2),
         (OpenAIServer(), [(403, {})], False, "does not let this key use model 'large'", 1),
         (OpenAIServer(), ["garbage"] * 9, False, r"Welcome to the router.*ends in /v1", 3),
         (OpenAIServer(), ["endless"] * 9, False, "answers more than 16 MB: check that the add", 3),

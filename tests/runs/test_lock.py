@@ -13,5 +13,7 @@ def test_a_name_that_a_killed_process_left_empty_is_given(
     monkeypatch.setattr(lock, "cache_folder", lambda: tmp_path)
     (tmp_path / "name").touch()
     name = lock._name_of_copies()
-    assert len(name) == 16
+    assert len(name.split()[0]) == 16
     assert lock._name_of_copies() == name
+    monkeypatch.setattr(lock.socket, "gethostname", lambda: "a-clone")
+    assert lock._name_of_copies() == f"{name.split()[0]} a-clone"

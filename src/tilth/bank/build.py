@@ -7,7 +7,7 @@ worker processes; their content follows from the sources and the settings alone.
 from __future__ import annotations
 
 import logging
-import os
+import secrets
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -215,7 +215,7 @@ def _remove_job(path: Path) -> None:
         remove(path / ADDING)  # run.json goes last: half of it is a run folder still
         return
     # Renamed first: a removal that is killed would leave half of a run folder.
-    going = path / f"{TEMPORARY}{os.getpid()}-{ADDING}"
+    going = path / f"{TEMPORARY}{secrets.token_hex(4)}-{ADDING}"
     with disk_errors(path):
         if (path / ADDING).is_dir():
             (path / ADDING).rename(going)

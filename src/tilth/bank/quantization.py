@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from tilth.bank.settings import LANES, Format
+from tilth.bank.settings import GROUP, LANES, LEVEL_BITS, Format
 from tilth.errors import TilthError
 from tilth.limits import FORMAT, SEED
 from tilth.object_code import Compiled
@@ -32,8 +32,7 @@ _RESIDUAL_LEVELS = 16
 _ROWS_AT_ONCE = 1024
 _LARGEST_INT32 = 2**31 - 1
 # Signs are compared by words, of a group of sentences at once.
-_WORD, GROUP = 64, 8
-_BITS = 4
+_WORD = 64
 # A sum of signs is off by this share of the query's length, if values are normal: one deviation.
 _DEVIATION = np.float32(np.sqrt(1 - 2 / np.pi))
 # More vectors than these are worth the kernel.
@@ -323,10 +322,10 @@ class SignQueries:
             deviations: standard deviations that an estimate may be too low by.
         """
         values = queries.values.astype(np.float32)
-        most = 2 ** (_BITS - 1) - 1
+        most = 2 ** (LEVEL_BITS - 1) - 1
         steps = np.maximum(np.abs(values).max(axis=1, initial=0), 1) / np.float32(most)
         levels = np.rint(values / steps[:, None]).astype(np.int8)  # (queries, dimensions)
-        planes = _words((levels[:, None] >> np.arange(_BITS, dtype=np.int8)[:, None]) & 1 > 0)
+        planes = _words((levels[:, None] >> np.arange(LEVEL_BITS, dtype=np.int8)[:, None]) & 1 > 0)
         lengths = np.linalg.norm(values, axis=1)
         # With signs for bits, a sum is twice that of the set bits less that of all.
         margins = np.float32(deviations) * _DEVIATION * lengths / steps

@@ -28,6 +28,10 @@ Format = Literal["int8", "compact"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 # Bytes of codes that a scan step reads; row widths are multiples of it.
 LANES = 32
+# Sentences whose signs are compared together, and bits of a query's level.
+GROUP, LEVEL_BITS = 8, 4
+# Values compared with their floors together, before single ones.
+STRETCH = 64
 
 # The languages of `ingest/stop_words.txt`, in its order. Its words are normalized: lower case,
 # split at apostrophes. Those of other languages leave out single letters (initials, variables) and

@@ -31,11 +31,12 @@ from tilth.bank.manifest import (
     from_json,
     read_manifest,
 )
-from tilth.bank.quantization import GROUP, Codes, Quantizer, Signs
-from tilth.bank.settings import LANES
+from tilth.bank.quantization import Codes, Quantizer, Signs
+from tilth.bank.settings import GROUP, LANES
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, sync_folder
 from tilth.storage import as_path, pull, push, remove
+from tilth.urls import url_of
 
 Ids: TypeAlias = NDArray[np.int64]
 TEXT_FILE = "text.arrow"
@@ -301,11 +302,14 @@ def _synced(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_shard(folder: Path, name: str, made_of: str) -> Shard | None:
-    """Return a shard that an interrupted job wrote; None without a matching one."""
+    """Return a shard that an interrupted job wrote; None without a matching, whole one."""
     try:
         found = json.loads((folder / name / "shard.json").read_text(encoding="utf-8"))
         shard: Shard = from_json(Shard, {key: found[key] for key in found if key != "made_of"})
-        return shard if found["made_of"] == made_of else None
+        sizes = ((folder / name / file, size) for file, (size, _) in shard.files.items())
+        # Under a URL, the copies may be gone.
+        is_whole = url_of(folder) or all(path.stat().st_size == size for path, size in sizes)
+        return shard if is_whole and found["made_of"] == made_of else None
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return None
 

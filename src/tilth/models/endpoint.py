@@ -12,9 +12,11 @@ import os
 import threading
 import time
 import weakref
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -26,6 +28,7 @@ from tilth.models.endpoint_protocol import (
     Reply,
     Request,
     StrangeReplyError,
+    hidden,
     is_passing,
     read_reply,
     refusal,
@@ -40,6 +43,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0  # seconds before a request is repeated
 _STRANGE_ATTEMPTS = 3
 _WARNED_ATTEMPTS = 3  # fewer failures are not worth a warning
 _LARGEST_ANSWER, _LARGEST_REFUSAL = 16 << 20, 1 << 16  # bytes
+_ANY_ZLIB = zlib.MAX_WBITS | 32  # with the head of gzip or of zlib
 _NO_KEY = "none"  # the client's without OPENAI_API_KEY: self-hosted servers need none
 _FORM = "openai:http://host:port/v1#model, or openai-chat: for chat"
 _SCHEMES = ("openai", "openai-chat")
@@ -135,6 +139,10 @@ class Endpoint:
             "texts of different labels lie closer together"
         )
 
+    @property
+    def _secret(self) -> str:
+        return "" if self.key == _NO_KEY else self.key
+
     def ask(self, request: Request, stopped: threading.Event | None = None) -> Reply:
         """Ask until there is an answer or the retry policy ends.
 
@@ -146,7 +154,7 @@ class Endpoint:
             try:
                 reply = self._call(request)
             except _Failure as failure:
-                pause = max(failure.wait, min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempts))
+                pause = max(failure.wait, min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(attempts, 20)))
                 strange += failure.kind == "strange"
                 attempts += 1
                 limit = self._check_deadline(failure, begun, pause, strange)
@@ -229,9 +237,8 @@ class Endpoint:
         while True:
             fields = request.fields(is_chat=self.is_chat, left_out=set(self.left_out))
             try:
-                return read_reply(
-                    _answer(create, {"model": self.model, **fields}, self.policy.answer)
-                )
+                body = _answer(create, {"model": self.model, **fields}, self.policy.answer)
+                return read_reply(body, self._secret)
             except StrangeReplyError as error:
                 raise _Failure(str(error), kind="strange") from None
             except openai.APIStatusError as error:
@@ -247,10 +254,7 @@ class Endpoint:
 
     def _handle_refusal(self, error: openai.APIStatusError, fields: dict[str, Any]) -> None:
         """Return if the request should be repeated without the refused field, else raise."""
-        status, body = error.status_code, error.response.text
-        key_set = self.key != _NO_KEY
-        if key_set:  # some servers answer with the key they were sent
-            body = body.replace(self.key, "***")
+        status, body = error.status_code, hidden(error.response.text, self._secret)
         if is_passing(status, body):
             if status != 429:
                 problem = f"the server fails ({status})"
@@ -262,7 +266,7 @@ class Endpoint:
         refused = refused_field(body, fields) if status in (400, 422) else None
         if refused is None:
             raise refusal(
-                status, body, where=self.base_url, model=self.model, key_set=key_set
+                status, body, where=self.base_url, model=self.model, key_set=bool(self._secret)
             ) from None
         self.left_out.add(refused)
         if refused != "max_tokens":  # it goes by another name
@@ -329,7 +333,9 @@ def _cut_refusal(response: Any) -> None:
         def close(self) -> None:
             pass
 
-    response.headers.pop("content-encoding", None)
+    if response.headers.pop("content-encoding", "") in ("gzip", "deflate"):
+        with suppress(zlib.error):
+            body[:] = zlib.decompressobj(_ANY_ZLIB).decompress(body, _LARGEST_REFUSAL)
     response.stream = Beginning()
 
 

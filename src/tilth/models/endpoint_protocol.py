@@ -112,8 +112,17 @@ class Reply:
     prompt_likelihood: float | None = None
 
 
-def read_reply(body: str) -> Reply:
-    """Parse the body of a completion or chat completion; raise `StrangeReplyError` for others."""
+def hidden(body: str, secret: str) -> str:
+    """Return a body without a key: some servers answer with the one that they were sent."""
+    return body.replace(secret, "***") if secret else body
+
+
+def read_reply(body: str, secret: str = "") -> Reply:
+    """Parse the body of a completion or chat completion; raise `StrangeReplyError` for others.
+
+    Args:
+        secret: the key, which no message may hold.
+    """
     try:
         answer = json.loads(body)
         choices = sorted(answer["choices"], key=lambda choice: int(choice.get("index") or 0))
@@ -125,7 +134,8 @@ def read_reply(body: str) -> Reply:
             _prompt_likelihood(answer, usage),
         )
     except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError):
-        raise StrangeReplyError(f"no completion but {shorten(body)!r}") from None
+        said = shorten(hidden(body, secret))
+        raise StrangeReplyError(f"no completion but {said!r}") from None
     if not reply.choices:
         raise StrangeReplyError("a completion without choices")
     return reply
@@ -167,7 +177,8 @@ def _count(value: Any) -> int:
 
 def is_passing(status: int, body: str) -> bool:
     """Return whether a refusal is temporary; a used-up quota is not."""
-    return (status in _RETRIED or status >= 500) and "insufficient_quota" not in body
+    is_known = status in _RETRIED or (status >= 500 and status != 501)  # 501: not implemented
+    return is_known and "insufficient_quota" not in body
 
 
 def refused_field(body: str, fields: dict[str, Any]) -> str | None:

@@ -146,7 +146,7 @@ def _name_of_copies() -> str:
         if not name:
             name = secrets.token_hex(8)
             file.write(name)
-    return name
+    return f"{name} {socket.gethostname()}"  # machines are cloned with their caches
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def refuse_foreign(path: Path) -> None:
 
 def _is_written(folder: Path) -> bool:
     """Return whether a process writes in a folder, and so has its copies as they should be."""
-    with suppress(FileNotFoundError), open(folder / LOCK, "rb") as file:
+    with suppress(FileNotFoundError, PermissionError), open(folder / LOCK, "r+b") as file:
         return not try_lock(file)
     return False
 

@@ -9,8 +9,10 @@ group gather for each row why it is dropped. A row is named by its group and its
 from __future__ import annotations
 
 import json
+import resource
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -28,6 +30,7 @@ from tilth.files import TEMPORARY
 from tilth.storage import fetch
 
 EXACT = "exact"
+_OPEN_FILES = 1 << 16
 Rows = NDArray[np.int64]
 
 _KEYS = pa.schema([("key", pa.uint64()), ("row", pa.uint32())])
@@ -92,6 +95,7 @@ class PartDuplicates:
 
 def do_task(task: DuplicateTask, plan: DuplicatePlan) -> None:
     """Make the file of a task; runs in a worker."""
+    _allow_many_files()
     path = task.path(plan)
     if task.step == "keys":
         write_batches(path, _KEYS, _deal_keys(task, plan))
@@ -104,6 +108,16 @@ def do_task(task: DuplicateTask, plan: DuplicatePlan) -> None:
         write_batches(path, _ROWS, _by_group(found[found >= plan.new], plan))
     else:
         _write_reasons(task, plan)
+
+
+def _allow_many_files() -> None:
+    """Raise the limit of open files: each range of each key has one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    with suppress(ValueError, OSError):  # the system may allow fewer
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 def _deal_keys(task: DuplicateTask, plan: DuplicatePlan) -> Iterator[pa.RecordBatch]:

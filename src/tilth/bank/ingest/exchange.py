@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from tilth.errors import TilthError
 from tilth.files import atomic_write, is_damage
 from tilth.storage import fetch, remove
 
-_ABOUT = b"about"
+_ABOUT, _CHECKSUM = b"about", b"checksum"
 
 
 @contextmanager
@@ -34,7 +35,7 @@ def read_columns(path: Path, columns: Sequence[str]) -> pa.Table:
     """Return columns of a Parquet file."""
     fetch(path)
     with removing_damage(path):
-        return pq.read_table(path, columns=list(columns))
+        return pq.read_table(path, columns=list(columns), page_checksum_verification=True)
 
 
 def write_batches(
@@ -48,9 +49,14 @@ def write_batches(
     def write(file: object) -> None:
         with pa.ipc.new_file(file, schema, options=options) as writer:
             for batch in batches:
-                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+                own = batch.replace_schema_metadata(schema.metadata)
+                writer.write_batch(own, custom_metadata={_CHECKSUM: _checksum(own)})
 
     atomic_write(path, write, sync=False)  # a damaged one is made again
+
+
+def _checksum(batch: pa.RecordBatch) -> bytes:
+    return b"%08x" % zlib.crc32(batch.serialize())
 
 
 class Batches:
@@ -65,7 +71,10 @@ class Batches:
     def __getitem__(self, receiver: int) -> pa.RecordBatch:
         """Return the batch of a receiver."""
         with removing_damage(self._path):
-            return self._file.get_batch(receiver)
+            batch, beside = self._file.get_batch_with_custom_metadata(receiver)
+            if beside is None or beside[_CHECKSUM] != _checksum(batch):
+                raise pa.ArrowInvalid("its checksum is another")
+            return batch
 
     @property
     def about(self) -> bytes:

@@ -150,7 +150,10 @@ def _make_part(
 
 def _write_table(path: Path, table: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)  # a host without a shared folder has none
-    atomic_write(path, lambda file: pq.write_table(table, file, compression="zstd"))
+    atomic_write(
+        path,
+        lambda file: pq.write_table(table, file, compression="zstd", write_page_checksum=True),
+    )
 
 
 def _read_part(path: Path, key: str) -> Part | None:

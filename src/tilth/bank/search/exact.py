@@ -1,7 +1,8 @@
 """Find the nearest sentences exactly: scan all codes, rescore the best candidates with all bits.
 
 Few queries use compiled sums at memory bandwidth, many use blockwise matrix products. Both are
-exact over the codes and independent of the number of threads.
+exact over the codes, but for what signs may miss (`_DEVIATIONS`), and independent of the number of
+threads.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tilth.bank.quantization import GROUP, CodedQueries, Floats, Quantizer, SignQueries, Signs
+from tilth.bank.quantization import CodedQueries, Floats, Quantizer, SignQueries, Signs
+from tilth.bank.settings import GROUP, STRETCH
 from tilth.bank.store import Ids, MappedShard, Selected
 from tilth.object_code import Compiled
 
@@ -55,8 +57,6 @@ _DEVIATIONS = 4.5
 _MOST_BY_SIGNS, _PROBES, _PROBED = 0.4, 16, 1024
 # Pairs that are rescored in less time than threads take to start.
 _WORTH_THREADS = 2000
-# Products of a row that are compared with their floors together.
-_STRETCH = 64
 # Query columns are padded to a multiple: integer products are faster on such shapes.
 _COLUMNS = 16
 
@@ -453,7 +453,7 @@ def _multiply(blocks: Sequence[_Block], search: _Search) -> list[_Best]:
     # Small buffers are cleared often: floors rise early, and fewer values are kept.
     room = 2 * best + 16
     gathered = [_Best.empty(many, room) for _ in range(threads)]
-    works = [(np.empty(_STRETCH, np.float32), np.empty(room, np.float32)) for _ in gathered]
+    works = [(np.empty(STRETCH, np.float32), np.empty(room, np.float32)) for _ in gathered]
     floors = _floors(many, products.padding)
     # The levels of compact codes lie between integers: products are of doubled values.
     half = np.float32(1 if search.quantizer.format == "int8" else 0.5)

@@ -18,7 +18,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from tilth.bank.settings import LANES
+from tilth.bank.settings import GROUP, LANES, LEVEL_BITS, STRETCH
 from tilth.models.kernels import LINE, fetch, kernel, prefetch
 
 # Rows whose sums are computed together.
@@ -29,14 +29,9 @@ ROWS = 4
 _BYTES_AHEAD, _AHEAD = 8192, 4
 # Rows that are rescored are fetched so many pairs ahead.
 _PAIRS_AHEAD = 4
-# Values compared with their floors together, before single ones.
-_STRETCH = 64
 
 # Codes of a row multiplied together: as many as one register of products holds.
 _STEP = 32 if get_host_cpu_features().get("avx512bw") else 16
-
-# Sentences whose signs are compared together, and bits of a query's level: of `quantization`.
-GROUP, _BITS = 8, 4
 
 _INT8, _INT16, _INT32, _INT64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _BYTES, _WIDE = ir.VectorType(_INT8, LANES), ir.VectorType(_INT32, LANES)
@@ -250,7 +245,7 @@ def _sign_sums(
         first = ir.Constant(ir.VectorType(_INT32, GROUP), [0] * GROUP)
         ones = ir.FunctionType(kind, [kind])
         count = cgutils.get_or_insert_function(builder.module, ones, f"llvm.ctpop.v{GROUP}i64")  # type: ignore[no-untyped-call]
-        totals = [cgutils.alloca_once_value(builder, none) for _ in range(_BITS)]  # type: ignore[no-untyped-call]
+        totals = [cgutils.alloca_once_value(builder, none) for _ in range(LEVEL_BITS)]  # type: ignore[no-untyped-call]
         row = builder.gep(signs.data, [builder.mul(width, arguments[1])])
         many = builder.extract_value(planes.shape, 1)
         asked = builder.gep(planes.data, [builder.mul(many, arguments[3])])
@@ -258,7 +253,7 @@ def _sign_sums(
             later = builder.gep(row, [builder.add(at, far)])
             prefetch(builder, builder.bitcast(later, _INT8.as_pointer()), near=False)
             bits = _load(builder, row, at, kind)
-            word = builder.udiv(at, ir.Constant(width.type, GROUP // _BITS))
+            word = builder.udiv(at, ir.Constant(width.type, GROUP // LEVEL_BITS))
             for number, total in enumerate(totals):
                 plane = builder.gep(asked, [builder.add(word, ir.Constant(word.type, number))])
                 one = builder.insert_element(none, builder.load(plane), ir.Constant(_INT32, 0))
@@ -269,7 +264,7 @@ def _sign_sums(
         found = none
         for number, total in enumerate(totals):
             shift = ir.Constant(kind, [number] * GROUP)
-            change = builder.sub if number == _BITS - 1 else builder.add
+            change = builder.sub if number == LEVEL_BITS - 1 else builder.add
             found = change(found, builder.shl(builder.load(total), shift))
         found = builder.trunc(found, ir.VectorType(_INT32, GROUP))
         room = builder.mul(builder.extract_value(out.shape, 1), arguments[3])
@@ -409,8 +404,8 @@ def _scan_codes(  # type: ignore[no-untyped-def]
             for row in range(rows):
                 tile[query, row] = np.float32(sums[query, row]) * scales[row, 0]
         count, floor = counts[query], floors[query]
-        for begin in range(0, rows, _STRETCH):
-            stretch = tile[query, begin : min(begin + _STRETCH, rows)]
+        for begin in range(0, rows, STRETCH):
+            stretch = tile[query, begin : min(begin + STRETCH, rows)]
             passing = np.int32(0)
             for place in range(stretch.shape[0]):
                 passing += np.int32(stretch[place] >= floor)
@@ -428,8 +423,8 @@ def _scan_codes(  # type: ignore[no-untyped-def]
 def _may_be_near(sums, scales, start, stop, shift, least, rows):  # type: ignore[no-untyped-def]
     """Gather the rows of a tile that may reach the least value; return their number."""
     count = 0
-    for begin in range(start, stop, _STRETCH):
-        end = min(begin + _STRETCH, stop)
+    for begin in range(start, stop, STRETCH):
+        end = min(begin + STRETCH, stop)
         passing = np.int32(0)
         for row in range(begin, end):
             passing += np.int32(scales[row, 0] * (np.float32(sums[row - start]) + shift) >= least)
@@ -558,7 +553,7 @@ def scan(  # type: ignore[no-untyped-def]
         codes = _array(block[2], stored, width, np.uint8)
         scales = _array(block[3], stored, groups, np.float32)
         if block[5] != 0 and planes.shape[0] > 0:
-            words = planes.shape[1] // _BITS * GROUP
+            words = planes.shape[1] // LEVEL_BITS * GROUP
             signs = _array(block[5], -(-stored // GROUP), words, np.uint64)
             sign_scales = _array(block[6], stored, 1, np.float32)
             for start in range(begin, end, sums.shape[1]):
