@@ -1,6 +1,7 @@
 """Simulates what `tilth grow` loses by choosing a way on few measured rows.
 
     python benchmarks/choice.py --out DIR... [--rows 12,30,60,150] [--ways 25] [--repeats 2000]
+        [--default NAME]
 
 DIR is the OUT of `few_labels.py --held-back 800`; its accuracies are taken for true ones. Each
 way, and copies of ways up to --ways, is measured on as many rows as --rows says; it is right where
@@ -21,25 +22,23 @@ import numpy as np
 
 from tilth.workflows.grow.arms import BY_DESCRIPTION, SELF_TRAINED
 
-DEFAULT = SELF_TRAINED[0].name
 DISCORDANT = 25.0  # % of rows, at least, that one of two ways alone gets right
 ERRORS = (0.0, 1.0, 2.0, 3.0)  # standard errors that a gain must exceed
 
 
-def accuracies(file: Path) -> dict[str, float]:
-    """Return the accuracy of each way of a cell that may be kept."""
+def leads_of(file: Path, default: str) -> list[float]:
+    """Return how far each other way of a cell that may be kept leads the default."""
     found = json.loads(file.read_text(encoding="utf-8"))
-    return {
-        name: one["accuracy"] for name, one in found.items()
-        if name not in (DEFAULT, BY_DESCRIPTION)
-    } | {DEFAULT: found[DEFAULT]["accuracy"]}  # fmt: skip
+    return [
+        one["accuracy"] - found[default]["accuracy"] for name, one in found.items()
+        if name not in (default, BY_DESCRIPTION)
+    ]  # fmt: skip
 
 
-def losses(cell: dict[str, float], rows: int, ways: int, repeats: int, seed: int) -> list[float]:
+def losses(leads: list[float], rows: int, ways: int, repeats: int, seed: int) -> list[float]:
     """Return what is lost on a cell for each number of standard errors."""
     rng = np.random.default_rng((seed, rows))
-    others = np.array([value for name, value in cell.items() if name != DEFAULT])
-    lead = np.resize(others, ways - 1) - cell[DEFAULT]  # (ways,), of the true accuracies
+    lead = np.resize(leads, ways - 1)  # (ways,), of the true accuracies
     differ = np.maximum(DISCORDANT, np.abs(lead))
     drawn = 100 * rng.random((repeats, rows, len(lead)))
     better, worse = drawn < (differ + lead) / 2, drawn > 100 - (differ - lead) / 2
@@ -61,9 +60,10 @@ def main() -> int:
     parser.add_argument("--rows", default="12,30,60,150")
     parser.add_argument("--ways", type=int, default=25)
     parser.add_argument("--repeats", type=int, default=2000)
+    parser.add_argument("--default", default=SELF_TRAINED[0].name)
     asked: Any = parser.parse_args()
     files = [file for folder in asked.out for file in sorted(folder.glob("held-back*/*.json"))]
-    cells = [accuracies(file) for file in files]
+    cells = [leads_of(file, asked.default) for file in files]
     print(f"{len(cells)} cells, {asked.ways} ways\n")
     print("| measured rows |" + "".join(f" above {least:g} |" for least in ERRORS))
     print("| --- |" + " --- |" * len(ERRORS))
