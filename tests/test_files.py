@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.runs.runs import open_run
+from tilth.data import DatasetWriter
 from tilth.data.sources import HubDataset, locate
 from tilth.errors import InputError
 from tilth.files import TEMPORARY, atomic_write, suggestion
@@ -94,11 +96,18 @@ def test_locks_of_file_systems_that_lock_files_open_for_writing_alone(
         real(file, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    open_run(tmp_path)
-    (tmp_path / f"{TEMPORARY}0123abcd").touch()
-    with open_run(tmp_path):
-        assert not (tmp_path / f"{TEMPORARY}0123abcd").exists()
-    check_place(tmp_path)
+    run = tmp_path / "run"
+    open_run(run)
+    (run / f"{TEMPORARY}0123abcd").touch()
+    with open_run(run):
+        assert not (run / f"{TEMPORARY}0123abcd").exists()
+    check_place(run)
+    left = tmp_path / f"{TEMPORARY}0123abcd-set"  # of a killed writer of a data set
+    left.mkdir()
+    (left / "README.md").touch()
+    with DatasetWriter(tmp_path / "set") as writer:
+        writer.write(pa.table({"text": ["A dog."]}))
+    assert not left.exists()
 
 
 def test_a_name_in_a_folder_here_is_no_hub_name(

@@ -1,3 +1,4 @@
+import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from tilth.bank.ingest.deduplicate import (
     Duplicates,
     find_duplicates,
 )
-from tilth.bank.ingest.duplicate_steps import KeyFile
+from tilth.bank.ingest.duplicate_steps import KeyFile, _allow_many_files
 from tilth.bank.ingest.exchange import Batches, write_batches
 from tilth.bank.ingest.parts import SCHEMA
 from tilth.bank.ingest.workers import end_processes, in_processes
@@ -231,6 +232,26 @@ def test_a_damaged_file_is_removed_and_made_again(tmp_path: Path) -> None:
             with pytest.raises(TilthError, match=rf"{name}: was damaged and is removed: run the"):
                 find([path], tmp_path / "out")
             assert find([path], tmp_path / "out").counts == expected
+
+
+@pytest.mark.parametrize(
+    ("soft", "allowed", "set_to"),
+    [(256, 61_440, 16_384), (1024, 1 << 20, 65_536), (30_000, 40_000, None), (64, 100, None)],
+)
+def test_as_many_files_as_the_system_allows(
+    monkeypatch: pytest.MonkeyPatch, soft: int, allowed: int, set_to: int | None
+) -> None:
+    found = []
+
+    def setrlimit(_: int, limits: tuple[int, int]) -> None:
+        if limits[0] > allowed:
+            raise ValueError("not allowed to raise maximum limit")
+        found.append(limits[0])
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", setrlimit)
+    _allow_many_files()
+    assert found == ([] if set_to is None else [set_to])
 
 
 @pytest.mark.parametrize("step", [17, 1009])

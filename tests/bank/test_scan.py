@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.bank.memory import Shard
 from tests.bank.test_quantization import vectors
 from tilth.bank.quantization import (
-    GROUP,
     CodedQueries,
     Codes,
     SignQueries,
@@ -21,7 +20,7 @@ from tilth.bank.quantization import (
 from tilth.bank.search import exact, scan
 from tilth.bank.search.exact import TILE
 from tilth.bank.search.scan import ROWS
-from tilth.bank.settings import FORMATS, LANES
+from tilth.bank.settings import FORMATS, GROUP, LANES
 
 Kept = tuple[np.ndarray, np.ndarray, np.ndarray]
 

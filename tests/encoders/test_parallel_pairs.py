@@ -169,8 +169,9 @@ def test_wrong_sources(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="column 'label' grades the pairs"):
         read_parallel(graded)
     read_parallel(rows(text_a=one, text_b=two, label=[1] * 40))
-    with pytest.raises(InputError, match="which columns of text, label hold the pairs"):
-        read_parallel(rows(text=one, label=["good", "bad"] * 20))
+    for name, labels in (("label", ["good", "bad"] * 20), ("labels", [["good"], ["bad"]] * 20)):
+        with pytest.raises(InputError, match=f"which columns of text, {name} hold the pairs"):
+            read_parallel(rows(text=one, **{name: labels}))
     with pytest.raises(InputError, match="which columns of a, b, c hold the pairs"):
         read_parallel(rows(a=one, b=two, c=two))
     with pytest.raises(InputError, match="10 pairs of different texts are too few"):

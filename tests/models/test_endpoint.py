@@ -18,6 +18,7 @@ from tilth.models.endpoint_protocol import (
     PromptTooLongError,
     Request,
     StrangeReplyError,
+    hidden,
     read_reply,
     refusal,
     refused_field,
@@ -337,6 +338,12 @@ def test_what_is_no_completion_is_strange(body: str) -> None:
         read_reply(body)
     refusal(400, body, where="x", model="m", key_set=False)
     assert refused_field(body, {"n": 2}) is None
+
+
+@pytest.mark.parametrize("said", ['sk-a/b"c', r"sk-a/b\"c", r"sk-a\/b\"c"])
+def test_a_key_is_hidden_in_each_way_of_writing_it(said: str) -> None:
+    assert hidden(f"Bearer {said}!", 'sk-a/b"c') == "Bearer ***!"
+    assert hidden("none of it", "") == "none of it"
 
 
 @pytest.mark.parametrize("count", [-5, 1e300, 2**40])

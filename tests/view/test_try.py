@@ -357,12 +357,14 @@ def test_models_are_loaded_once_and_the_oldest_is_left() -> None:
 def test_a_model_that_was_made_anew_is_loaded_again(tmp_path: Path) -> None:
     bench = Workbench(TryModels())
     file = tmp_path / "config.json"
+    (tmp_path / "gone").symlink_to("nowhere")
     for text in ("one", "another"):
         file.write_text(text)
         os.utime(file, ns=(0, len(text)))
         for _ in range(2):
             found = bench.load("classifier", str(tmp_path), file.read_text, lambda _: None)
             assert found == bench.loaded("classifier", str(tmp_path)) == text
+    assert len(bench._loaded) == 1
 
 
 def test_work_that_fails_is_one_line_and_the_next_goes_on() -> None:

@@ -50,7 +50,11 @@ COUNTS = {
 
 @pytest.mark.parametrize(
     ("names", "label"),
-    [(("premise", "hypothesis"), "score"), (("sentence1", "sentence2"), "label")],
+    [
+        (("premise", "hypothesis"), "score"),
+        (("sentence1", "sent2"), "label"),
+        (("text_a", "sentence_b"), "similarity_score"),
+    ],
 )
 def test_usual_names_of_columns_are_found(
     file: Path, tmp_path: Path, names: tuple[str, str], label: str
@@ -61,6 +65,8 @@ def test_usual_names_of_columns_are_found(
     plain, expected = curate_folder(str(file), tmp_path / "plain")
     assert counts == expected
     assert load_folder(folder)[:] == load_folder(plain)[:]
+    texts = [{"review": f"Text {number}.", "label": number % 2} for number in range(9)]
+    assert set(tilth.curate(texts)["train"].column_names) == {"text", "label"}
     assert tilth.curate(given)["train"][:] == load_folder(plain)[:]
 
 

@@ -359,12 +359,16 @@ def with_usual_names(rows: Dataset, text: str | Sequence[str] | None, label: str
 
 def as_labelled(rows: Dataset, text: str | Sequence[str] | None, label: str | None) -> Dataset:
     """Return rows as `with_usual_names` does; None: columns of any usual name are found."""
-    names = set(rows.column_names)
-    if text is None and not names & {*TEXT_COLUMNS, *PAIR_COLUMNS}:
-        usual = (*PAIRS, *((name,) for name in SINGLE))
-        text = next((columns for columns in usual if names >= set(columns)), None)
+    names = rows.column_names
     if label is None:
         label = next((name for name in LABEL if name in names), None)
+    if text is None and TEXT_COLUMNS[0] not in names:
+        sides = (FIRST_TEXT, SECOND_TEXT)
+        pair = [next((name for name in side if name in names), "") for side in sides]
+        if all(pair):
+            text = pair
+        elif not set(PAIR_COLUMNS) & set(names):
+            text = input_columns(rows, "", None, tagged=False, label=label)
     return with_usual_names(rows, text, label)
 
 
@@ -526,8 +530,8 @@ def read_labelled_table(dataset: Dataset) -> LabelledTable:
     if missing:
         raise InputError(
             f"no column {missing[0]!r} among {', '.join(names) or 'none'}: a labelled set has "
-            "text_a, text_b, label, or text, label, or the like: rename its columns, or name them "
-            "with --text and --label where the command takes these"
+            "text_a, text_b, label, or text, label: rename its columns, or name them with --text "
+            "and --label where the command takes these"
         )
     if not len(dataset):
         raise InputError("the set has no rows: give one with labelled texts")

@@ -251,7 +251,7 @@ def label_text(label: Any, names: Sequence[str]) -> str:
     """Return a label as text: the name of a class's number; no label: an empty text."""
     if isinstance(label, int) and 0 <= label < len(names):
         return names[label]
-    return plain_label(label) or ""
+    return label if isinstance(label, str) else plain_label(label) or ""
 
 
 def _numbers(values: list[Any]) -> list[float] | None:

@@ -131,7 +131,7 @@ class DatasetWriter:
             if match is not None and match[1]:
                 replaced.append(stale)
             elif match is not None:
-                with suppress(FileNotFoundError), open(stale / CARD, "rb") as card:
+                with suppress(FileNotFoundError), open(stale / CARD, "r+b") as card:
                     if not try_lock(card):
                         return  # another writer of this set is alive, and may be replacing it
                     shutil.rmtree(stale)

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from tilth.data import load_folder, read_rows
 from tilth.data.examples import (
-    FIRST_TEXT,
-    SECOND_TEXT,
     LabelledTable,
     Names,
     Source,
@@ -39,12 +37,6 @@ log = logging.getLogger(__name__)
 
 TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"
 NEGATIVE = "negative"  # of triples: a text of another meaning than text_a
-# Usual names of the three columns; ours come first.
-_NAMES = {
-    TEXT_A: FIRST_TEXT,
-    TEXT_B: SECOND_TEXT,
-    LABEL: (LABEL, "score", "similarity_score"),
-}
 _TRAIN, _VALIDATION = "train", "validation"
 _SHARES = (0.1, 0.25, 0.5)  # of the validation part: the first that is enough
 FEWEST = 3  # pairs for a meaningful rank correlation
@@ -187,10 +179,6 @@ def _checked(
     """Check pairs; return them with labels divided by the highest that they may have, and this."""
     if not len(rows):
         raise InputError(f"the {split} part has no rows: give pairs to learn from")
-    for name, others in _NAMES.items():
-        found = next((other for other in others if other in rows.column_names), None)
-        if found not in (None, name):
-            rows = rows.rename_column(found, name)
     labelled = read_labelled_table(rows)
     if not labelled.is_pair:
         raise InputError("the set holds single texts: give graded pairs (text_a, text_b, label)")

@@ -225,8 +225,8 @@ def _negative_column(table: pa.Table, where: str) -> str | None:
 
 def _columns(table: pa.Table, where: str) -> list[str]:
     """Return the two columns of texts, or the one of lists of texts."""
-    types = {field.name: field.type for field in table.schema}
-    texts = [name for name, kind in types.items() if is_text(kind) and name not in _GRADES]
+    types = {field.name: field.type for field in table.schema if field.name not in _GRADES}
+    texts = [name for name, kind in types.items() if is_text(kind)]
     lists = [name for name, kind in types.items() if is_list(kind) and is_text(kind.value_type)]
     translations = [name for name in texts if name.startswith(_TRANSLATION)]
     for pair in (*_PAIRS, translations):
@@ -236,9 +236,10 @@ def _columns(table: pa.Table, where: str) -> list[str]:
         return texts
     if len(lists) == 1:
         return lists
+    names = ", ".join(table.column_names)
     raise InputError(
-        f"{where}: which columns of {', '.join(types)} hold the pairs: name two with --text "
-        "FIRST,SECOND, or give one column of lists of texts"
+        f"{where}: which columns of {names} hold the pairs: name two with --text FIRST,SECOND, or "
+        "give one column of lists of texts"
     )
 
 

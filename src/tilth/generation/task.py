@@ -128,6 +128,8 @@ def load_task(task: str | Path | Mapping[str, Any]) -> Task:
     """
     if isinstance(task, Mapping):
         return _check(task, "task")
+    if not isinstance(task, str | Path):
+        raise InputError(f"a task is of type {type(task).__name__}: give a name, a file or a dict")
     name = str(task)
     if name in shipped_tasks():
         text = _SHIPPED.joinpath(f"{name}.json").read_text(encoding="utf-8")
@@ -148,7 +150,7 @@ def load_classes(task: str | Mapping[str, Any]) -> Task:
     Args:
         task: as of `load_task`; a dict without `labels` holds label -> description.
     """
-    if isinstance(task, Mapping) and "labels" not in task:
+    if isinstance(task, Mapping) and not isinstance(task.get("labels"), Mapping):
         task = {"task_name": "labels", "labels": task}
     found = load_task(task)
     if found.is_pair or len(found.labels) < 2:

@@ -114,7 +114,10 @@ class Reply:
 
 def hidden(body: str, secret: str) -> str:
     """Return a body without a key: some servers answer with the one that they were sent."""
-    return body.replace(secret, "***") if secret else body
+    quoted = json.dumps(secret)[1:-1]
+    for form in (secret, quoted, quoted.replace("/", "\\/")) if secret else ():
+        body = body.replace(form, "***")
+    return body
 
 
 def read_reply(body: str, secret: str = "") -> Reply:

@@ -110,9 +110,12 @@ class Site:
         """Return the rows of a run; some may still be read, unless all are waited for."""
         with self._lock:
             stamps = "" if entry.is_in_parts else _stamps(entry)  # of parts, more may come
-            key = f"{entry.name}\n{entry.created}\n{stamps}"
+            run = f"{entry.name}\n"
+            key = f"{run}{entry.created}\n{stamps}"
             store = self._stores.get(key)
             if store is None:
+                for other in [one for one in self._stores if one.startswith(run)]:
+                    del self._stores[other]
                 store = self._stores[key] = RowStore()
                 if len(self._stores) > _MOST_STORES:
                     self._stores.popitem(last=False)  # removes its files once nobody uses it

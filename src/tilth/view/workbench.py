@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import queue
 import secrets
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -125,6 +127,8 @@ class Workbench:
         say(f"Loading the {what} {name}: the first time, this takes some seconds.")
         made = make()
         with self._lock:
+            for other in [one for one in self._loaded if one[:2] == key[:2]]:
+                del self._loaded[other]  # as it was before it was made anew
             self._loaded[key] = made
             if len(self._loaded) > _MOST_LOADED:
                 self._loaded.popitem(last=False)
@@ -160,10 +164,13 @@ class Workbench:
 
 def _stamp(name: str) -> str:
     """Return the times of the files in a folder: a training or `bank add` changes them."""
-    folder = Path(name)
-    if not folder.is_dir():
-        return ""
-    return " ".join(str(file.stat().st_mtime_ns) for file in sorted(folder.iterdir()))
+    found = []
+    for file in sorted(Path(name).expanduser().glob("[!.]*")):
+        with suppress(OSError):  # it may be replaced right now
+            about = file.stat()
+            if stat.S_ISREG(about.st_mode):
+                found.append(f"{file.name} {about.st_mtime_ns}")
+    return " ".join(found)
 
 
 def classifiers_of(runs: RunList, models: TryModels) -> dict[str, str]:

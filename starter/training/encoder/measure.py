@@ -1,4 +1,4 @@
-"""The figures of the starter scorer's card: correlations, symmetry, speed, size.
+"""The figures of `starter-encoder`'s card: correlations, symmetry, speed, size.
 
     python -m starter.training.encoder.measure --model starter --data ../shared/data
 

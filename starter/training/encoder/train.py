@@ -1,4 +1,4 @@
-"""The starter scorer: all-MiniLM-L6-v2 with fewer word pieces, trained on STSb for its cosines.
+"""`starter-encoder`: all-MiniLM-L6-v2 with fewer word pieces, trained on STSb for its cosines.
 
     python -m starter.training.encoder.train --data ../shared/data --out FOLDER
 

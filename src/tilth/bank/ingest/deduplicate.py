@@ -26,6 +26,7 @@ from tilth.bank.ingest.duplicate_steps import (
     read_kept,
     read_outcomes,
 )
+from tilth.bank.ingest.exchange import FORM
 from tilth.bank.ingest.workers import Spread
 from tilth.data.near_duplicates import NEAR
 from tilth.files import disk_errors
@@ -98,7 +99,7 @@ def find_duplicates(
     ]
     ranges = max(1, math.ceil(math.sqrt(rows / _RANGE_ROWS)))
     starts = np.cumsum([0, *(sum(file.rows for file in group) for group in groups)])
-    made_of = [keys, ranges, _GROUP_ROWS, [(file.keys.name, file.rows) for file in files]]
+    made_of = [FORM, keys, ranges, _GROUP_ROWS, [(file.keys.name, file.rows) for file in files]]
     name = blake2b(json.dumps(made_of).encode(), digest_size=8).hexdigest()
     plan = DuplicatePlan(folder / name, keys, ranges, starts, sum(file.rows for file in stored))
     _remove_others(plan.folder)

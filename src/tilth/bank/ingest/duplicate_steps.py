@@ -30,7 +30,7 @@ from tilth.files import TEMPORARY
 from tilth.storage import fetch
 
 EXACT = "exact"
-_OPEN_FILES = 1 << 16
+_OPEN_FILES = (1 << 16, 1 << 14, 1 << 12)  # limits, the first that is allowed
 Rows = NDArray[np.int64]
 
 _KEYS = pa.schema([("key", pa.uint64()), ("row", pa.uint32())])
@@ -113,11 +113,12 @@ def do_task(task: DuplicateTask, plan: DuplicatePlan) -> None:
 def _allow_many_files() -> None:
     """Raise the limit of open files: each range of each key has one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return
-    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
-    with suppress(ValueError, OSError):  # the system may allow fewer
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    for count in _OPEN_FILES if soft != resource.RLIM_INFINITY else ():
+        if count <= soft:
+            return
+        with suppress(ValueError, OSError):  # more than the hard limit, or than the system allows
+            resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+            return
 
 
 def _deal_keys(task: DuplicateTask, plan: DuplicatePlan) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from tilth.errors import TilthError
 from tilth.files import atomic_write, is_damage
 from tilth.storage import fetch, remove
 
+FORM = 2  # of the files
 _ABOUT, _CHECKSUM = b"about", b"checksum"
 
 
@@ -22,7 +23,7 @@ def removing_damage(path: Path) -> Iterator[None]:
     """Remove a file that cannot be read, so that the same command makes it again."""
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
         if not is_damage(error):
             raise
         remove(path)
