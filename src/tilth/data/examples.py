@@ -362,12 +362,12 @@ def as_labelled(rows: Dataset, text: str | Sequence[str] | None, label: str | No
     names = rows.column_names
     if label is None:
         label = next((name for name in LABEL if name in names), None)
-    if text is None and TEXT_COLUMNS[0] not in names:
+    if text is None:
         sides = (FIRST_TEXT, SECOND_TEXT)
         pair = [next((name for name in side if name in names), "") for side in sides]
         if all(pair):
             text = pair
-        elif not set(PAIR_COLUMNS) & set(names):
+        elif not {*TEXT_COLUMNS, *PAIR_COLUMNS} & set(names):
             text = input_columns(rows, "", None, tagged=False, label=label)
     return with_usual_names(rows, text, label)
 
