@@ -239,7 +239,7 @@ def test_wrong_corpora(base: str, pairs: DatasetDict, tmp_path: Path) -> None:
         return str(error.value)
 
     train, validation = pairs["train"], pairs["validation"]
-    assert "no split 'validation' among train: its loss says when to stop" in told(train=train)
+    assert "no split 'validation' among train; its loss says when to stop" in told(train=train)
     empty = validation.select([])
     assert "validation holds no pairs: its loss" in told(train=train, validation=empty)
     untagged = train.remove_columns("tags")

@@ -182,7 +182,7 @@ def test_training_sets_are_checked_before_torch_is_imported(tmp_path: Path) -> N
     odd.write_text('{"first": "Rain.", "second": "weather"}\n')
     tags.write_text('{"tokens": ["Ada", "sang"], "tags": ["B-PER"]}\n')
     known = ("tagger", tags, "tags.jsonl:1: 2 tokens, 1 tags"), *(
-        (kind, odd, "there are first, second" if kind == "classifier" else "among first, second")
+        (kind, odd, "there are first, second")
         for kind in ("classifier", "encoder", "scorer")
     )  # fmt: skip
     words = [["train", kind, str(data), "--out", out] for kind, data, _ in known]
