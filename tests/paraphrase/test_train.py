@@ -241,7 +241,7 @@ def test_wrong_corpora(base: str, pairs: DatasetDict, tmp_path: Path) -> None:
     train, validation = pairs["train"], pairs["validation"]
     assert "no split 'validation' among train; its loss says when to stop" in told(train=train)
     empty = validation.select([])
-    assert "validation holds no pairs: its loss" in told(train=train, validation=empty)
+    assert "validation holds no pairs; its loss" in told(train=train, validation=empty)
     untagged = train.remove_columns("tags")
     assert "train: no column 'tags' among" in told(train=untagged, validation=validation)
     odd = Dataset.from_list([{"text_a": "a", "text_b": "b", "tags": "<SIM95> <BLEU5>"}])
