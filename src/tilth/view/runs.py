@@ -7,9 +7,11 @@ import math
 import os
 import re
 import socket
+import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +37,17 @@ _LABELLING = ("ForSequenceClassification", "ForTokenClassification")
 _HOLDER = re.compile(r"process (\d+) on (.+)")
 _DEEPEST, _MOST_FOLDERS = 6, 20_000
 _SECONDS_KEPT = 2.0
+
+
+def stamps(files: Iterable[Path]) -> str:
+    """Return names, times and sizes of files, by which it is seen that they were written again."""
+    found = []
+    for file in files:
+        with suppress(OSError):  # it may be replaced right now
+            about = file.stat()
+            if stat.S_ISREG(about.st_mode):
+                found.append(f"{file.name} {about.st_mtime_ns} {about.st_size}")
+    return ", ".join(found)
 
 
 @dataclass(frozen=True)

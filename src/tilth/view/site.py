@@ -6,7 +6,6 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -19,7 +18,7 @@ from markupsafe import Markup
 from tilth.errors import InputError
 from tilth.report.html import count_of, environment_of, number, percent
 from tilth.report.paraphrase import DROP_REASONS
-from tilth.view.runs import RunEntry, RunList
+from tilth.view.runs import RunEntry, RunList, stamps
 from tilth.view.settings import TryModels
 from tilth.view.store import RowStore
 from tilth.view.workbench import Workbench
@@ -69,16 +68,6 @@ class HttpReply:
     is_fixed: bool = False  # the address names the content: a browser may keep it
 
 
-def _stamps(entry: RunEntry) -> str:
-    """Return the times and sizes of a data set's files: they may be written again."""
-    found = []
-    for _, path in entry.row_files:
-        with suppress(OSError):
-            about = path.stat()
-            found.append(f"{about.st_mtime_ns} {about.st_size}")
-    return ", ".join(found)
-
-
 class Site:
     """The state of one server.
 
@@ -95,7 +84,7 @@ class Site:
         self.root, self.annotations, self.csrf = root, annotations, csrf
         self.runs = RunList(root)
         self.bench = Workbench(models)
-        self._stores: OrderedDict[str, RowStore] = OrderedDict()
+        self._stores: OrderedDict[str, tuple[str, RowStore]] = OrderedDict()
         self._lock = threading.Lock()
 
     def entry(self, asked: Asked) -> RunEntry:
@@ -109,17 +98,16 @@ class Site:
     def store(self, entry: RunEntry, *, is_whole: bool = False) -> RowStore:
         """Return the rows of a run; some may still be read, unless all are waited for."""
         with self._lock:
-            stamps = "" if entry.is_in_parts else _stamps(entry)  # of parts, more may come
-            run = f"{entry.name}\n"
-            key = f"{run}{entry.created}\n{stamps}"
-            store = self._stores.get(key)
-            if store is None:
-                for other in [one for one in self._stores if one.startswith(run)]:
-                    del self._stores[other]
-                store = self._stores[key] = RowStore()
+            # Of parts, more may come; a data set may be written again.
+            files = [] if entry.is_in_parts else [path for _, path in entry.row_files]
+            version = f"{entry.created}\n{stamps(files)}"
+            stored, store = self._stores.get(entry.name, ("", None))
+            if store is None or stored != version:  # its files go once nobody uses it
+                store = RowStore()
+                self._stores[entry.name] = version, store
                 if len(self._stores) > _MOST_STORES:
-                    self._stores.popitem(last=False)  # removes its files once nobody uses it
-            self._stores.move_to_end(key)
+                    self._stores.popitem(last=False)
+            self._stores.move_to_end(entry.name)
         seconds = _SECONDS_FOR_ROWS if not store.rows else 0.2
         store.refresh(entry.row_files, seconds=None if is_whole else seconds)
         return store
@@ -127,7 +115,7 @@ class Site:
     def close(self) -> None:
         """End what is being tried; remove the temporary databases."""
         self.bench.close()
-        for store in self._stores.values():
+        for _, store in self._stores.values():
             store.close()
         self._stores.clear()
 

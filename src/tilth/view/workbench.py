@@ -9,17 +9,15 @@ from __future__ import annotations
 import logging
 import queue
 import secrets
-import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tilth.errors import InputError, TilthError
-from tilth.view.runs import RunList
+from tilth.view.runs import RunList, stamps
 from tilth.view.settings import TryModels
 
 log = logging.getLogger(__name__)
@@ -80,7 +78,7 @@ class Workbench:
         self.models = models
         self._jobs: OrderedDict[str, TryJob] = OrderedDict()
         self._waiting: queue.Queue[tuple[TryJob, Callable[[Say], Any]] | None] = queue.Queue()
-        self._loaded: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
+        self._loaded: OrderedDict[tuple[str, str], tuple[str, Any]] = OrderedDict()
         self._lock = threading.Lock()
         self.searching = threading.Lock()  # of a search: an encoder's cache is of one thread
         self._thread: threading.Thread | None = None
@@ -118,25 +116,26 @@ class Workbench:
 
     def load(self, what: str, name: str, make: Callable[[], Loaded], say: Say) -> Loaded:
         """Return a loaded model; `make` loads it if it is not there yet, or made anew since."""
-        key = what, name, _stamp(name)
+        key, version = (what, name), _version(name)
         with self._lock:
-            if key in self._loaded:
+            stored, kept = self._loaded.get(key, (None, None))
+            if stored == version:
                 self._loaded.move_to_end(key)
-                kept: Loaded = self._loaded[key]
-                return kept
+                found: Loaded = kept  # type: ignore[assignment]
+                return found
         say(f"Loading the {what} {name}: the first time, this takes some seconds.")
         made = make()
         with self._lock:
-            for other in [one for one in self._loaded if one[:2] == key[:2]]:
-                del self._loaded[other]  # as it was before it was made anew
-            self._loaded[key] = made
+            self._loaded[key] = version, made
+            self._loaded.move_to_end(key)
             if len(self._loaded) > _MOST_LOADED:
                 self._loaded.popitem(last=False)
         return made
 
     def loaded(self, what: str, name: str) -> Any:
         """Return a model if it is loaded, as it lies on disk now."""
-        return self._loaded.get((what, name, _stamp(name)))
+        version, made = self._loaded.get((what, name), ("", None))
+        return made if version == _version(name) else None
 
     def close(self) -> None:
         """End the thread; what it does at the moment is waited for, for two seconds at most."""
@@ -162,15 +161,9 @@ class Workbench:
                 job.run(work)
 
 
-def _stamp(name: str) -> str:
+def _version(name: str) -> str:
     """Return the times of the files in a folder: a training or `bank add` changes them."""
-    found = []
-    for file in sorted(Path(name).expanduser().glob("[!.]*")):
-        with suppress(OSError):  # it may be replaced right now
-            about = file.stat()
-            if stat.S_ISREG(about.st_mode):
-                found.append(f"{file.name} {about.st_mtime_ns}")
-    return " ".join(found)
+    return stamps(sorted(Path(name).expanduser().glob("[!.]*")))
 
 
 def classifiers_of(runs: RunList, models: TryModels) -> dict[str, str]:
