@@ -91,8 +91,12 @@ def test_the_training_set_is_no_validation_set(tmp_path: Path) -> None:
 
 
 def test_shared_texts_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    same, other = classed(30)[:2]
     with caplog.at_level(logging.WARNING):
-        read(classed(30), classed(30)[:2] + classed(12, seed=5))
+        read(
+            classed(30),
+            [same, other | {"text": f" {other['text'].upper()}!"}, *classed(12, seed=5)],
+        )
     assert "2 of 14 texts of the test set are in the training set too" in caplog.text
 
 

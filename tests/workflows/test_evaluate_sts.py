@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -7,9 +8,11 @@ from tests.tiny import read_json, save_encoder, write_rows
 from tests.tiny.rows import write_run
 from tilth.errors import InputError
 from tilth.runs import Run
-from tilth.workflows.evaluate_sts import open_encoder, pairs_of
+from tilth.workflows.evaluate_sts import open_encoder, training_reader
 from tilth.workflows.settings import EncoderOptions
 from tilth.workflows.train_encoder import train_and_measure
+
+DOGS, CATS = ([f"{animal} {n}" for n in range(30)] for animal in ("a dog", "a cat"))
 
 
 @pytest.mark.parametrize("pairs", [None, 3, ["x"], "nothing-here"])
@@ -17,7 +20,33 @@ def test_pairs_of_a_training_that_are_not_there(pairs: object, tmp_path: Path) -
     write_run(tmp_path, [])
     asked = read_json(tmp_path / "run.json")
     (tmp_path / "run.json").write_text(json.dumps({**asked, "resolved": {"pairs": pairs}}))
-    assert pairs_of(str(tmp_path)) is None
+    assert training_reader(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "columns", "settings"),
+    [
+        ("simcse", {"sentence": DOGS + CATS}, {}),
+        ("simcse", {"one": DOGS, "two": CATS}, {"text": ["one", "two"]}),
+        ("triplet", {"en": DOGS, "de": CATS, "score": [4] * 30}, {"min_score": 3}),
+        ("triplet", {"captions": [*zip(DOGS, CATS, strict=True)]}, {}),
+    ],
+)
+def test_rows_that_an_encoder_was_trained_on(
+    command: str, columns: dict[str, Any], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    source = write_rows(tmp_path / "pairs.jsonl", columns)
+    write_run(tmp_path / "run", [], settings=settings)
+    asked = read_json(tmp_path / "run" / "run.json") | {
+        "command": f"train {command}", "resolved": {"sources": [str(source)]},
+    }  # fmt: skip
+    (tmp_path / "run" / "run.json").write_text(json.dumps(asked))
+    read = training_reader(str(tmp_path / "run"))
+    assert read is not None
+    rows = read()
+    assert {*rows["text_a"], *rows["text_b"]} == {*DOGS, *CATS}
+    source.unlink()
+    assert training_reader(str(tmp_path / "run")) is None
 
 
 def test_the_encoder_of_a_classifier_is_said_to_be_one(

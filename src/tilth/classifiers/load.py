@@ -35,6 +35,7 @@ from tilth.data.examples import (
     refuse_other_form,
 )
 from tilth.data.labels import class_names, match_label_names
+from tilth.data.normalize import normalize_rows
 from tilth.data.readers import read_rows, row_location
 from tilth.data.sources import source_name, split_names
 from tilth.data.split import source_hashes, written_by_model
@@ -467,11 +468,14 @@ def check_disjoint(
 ) -> None:
     """Refuse a set that equals one of others; warn where they share texts.
 
+    Texts that differ in case, punctuation or white space alone are the same.
+
     Args:
         left_out_of: the name of a set that is used without the shared texts.
     """
+    spelt = normalize_rows(texts)
     for other_name, other, known in others:
-        shared = sum(map(set(known).__contains__, texts))
+        shared = sum(map(set(normalize_rows(known)).__contains__, spelt))
         if _file(source) == _file(other) is not None or shared == len(texts):
             raise InputError(
                 f"{source_name(source)}: every text of the {name} set is in the {other_name} set "

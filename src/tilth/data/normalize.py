@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +74,12 @@ def normalize_texts(texts: pa.Array) -> pa.Array:
         return found
     rest = [_by_token(text) for text in texts.filter(pa.array(left)).to_pylist()]
     return pc.replace_with_mask(found, pa.array(left), pa.array(rest, pa.large_string()))
+
+
+def normalize_rows(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return `normalize_text` of each text of rows of one, two or more texts."""
+    sides = [normalize_texts(pa.array(side, pa.large_string())) for side in zip(*rows, strict=True)]
+    return list(zip(*(side.to_pylist() for side in sides), strict=True))
 
 
 def exact_keys(texts: pa.Array) -> NDArray[np.uint64]:

@@ -103,6 +103,12 @@ def _each(sources: Source | Sequence[Source]) -> Iterator[Source]:
         yield sources
 
 
+def places_of(sources: Source | Sequence[Source]) -> list[str]:
+    """Return the names of sources that are not in memory, of files and folders as whole paths."""
+    named = [source for source in _each(sources) if isinstance(source, str | Path)]
+    return [str(Path(one).resolve() if Path(one).exists() else one) for one in named]
+
+
 def open_sources(
     sources: Source | Sequence[Source],
     text: str | Sequence[str] | None = None,

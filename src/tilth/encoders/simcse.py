@@ -29,6 +29,7 @@ from tilth.encoders.graded_pairs import (
     TrainingPairs,
     read_dev_pairs,
 )
+from tilth.encoders.parallel_pairs import places_of
 from tilth.encoders.settings import SINGLE_TEXTS_DROPOUT, SimcseTraining
 from tilth.encoders.train import EncoderTraining, Objective
 from tilth.errors import InputError
@@ -90,7 +91,6 @@ def train_simcse(
     held_out = rows.select([]) if dev is None else read_dev_pairs(dev, highest=ANY)
     single = NEGATIVE not in rows.column_names and rows[TEXT_A][:] == rows[TEXT_B][:]
     dropout = {} if settings.dropout is None else {"dropout": settings.dropout}
-    given = sources if isinstance(sources, list | tuple) else [sources]
     job = EncoderTraining(
         "train simcse",
         base,
@@ -100,7 +100,7 @@ def train_simcse(
             "temperature": settings.temperature, "rows": settings.rows,
             "group_lengths": settings.group_lengths, "variant": settings.variant,
         } | dropout,
-        {"sources": [str(source) for source in given if isinstance(source, str | Path)]},
+        {"sources": places_of(sources)},
         partial(_projection, seed=settings.seed),
         SINGLE_TEXTS_DROPOUT if single and not dropout else settings.dropout,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize, relu
 from tilth.data.examples import Source
 from tilth.encoders.forward import embed_by_length
 from tilth.encoders.graded_pairs import LABEL, NEGATIVE, TEXT_A, TEXT_B, TrainingPairs
-from tilth.encoders.parallel_pairs import read_parallel
+from tilth.encoders.parallel_pairs import places_of, read_parallel
 from tilth.encoders.settings import TripletTraining
 from tilth.encoders.train import EncoderTraining, Objective, UniqueTexts
 from tilth.limits import settings_of
@@ -71,20 +71,22 @@ def train_triplet(
     """
     base = name_of(base, "base")
     settings = settings_of(TripletTraining, training).for_base(base)
-    given = pairs if isinstance(pairs, list | tuple) else [pairs]
-    sources = [str(source) for source in given if isinstance(source, str | Path)]
-    job = EncoderTraining(
-        "train triplet", base, settings, triplet_objective(settings.margin), {"pivot": pivot},
-        {"sources": sources},
-    )  # fmt: skip
-    if not isinstance(pairs, TrainingPairs):
-        pairs = read_parallel(
+    places: list[str] = []
+    if isinstance(pairs, TrainingPairs):
+        rows = pairs
+    else:
+        rows = read_parallel(
             pairs, pivot=pivot, min_score=settings.min_score, seed=settings.seed,
             names=settings.names,
         )  # fmt: skip
+        places = places_of(pairs)
+    job = EncoderTraining(
+        "train triplet", base, settings, triplet_objective(settings.margin), {"pivot": pivot},
+        {"sources": places},
+    )  # fmt: skip
     encoder = job.load_base(device)
     encoder.append(_projection(encoder, settings).to(encoder.device))
-    return job.train(encoder, pairs, out, overwrite=overwrite, quiet=quiet)
+    return job.train(encoder, rows, out, overwrite=overwrite, quiet=quiet)
 
 
 def _projection(encoder: SentenceTransformer, settings: TripletTraining) -> torch.nn.Module:

@@ -16,7 +16,7 @@ from tilth.classifiers.examples import LabeledExamples, concatenate, labeled_exa
 from tilth.classifiers.finetune import MEASURES, TrainingCurve, fine_tune, new_for, score
 from tilth.classifiers.load import TaskData
 from tilth.data.hashing import random_keys, text_hashes
-from tilth.data.normalize import normalize_texts
+from tilth.data.normalize import normalize_rows
 from tilth.data.tokenize import learn_tokenizer
 from tilth.errors import InputError
 from tilth.limits import later_seed
@@ -458,9 +458,11 @@ def draw_validation(
 
 def _drawn_order(rows: LabeledExamples, purpose: str, exclude: Texts) -> NDArray[np.int64]:
     """Return the indices of distinct texts that may be drawn, in an order by their hashes."""
-    excluded = set(_normalized(list(exclude)))
+    excluded = set(normalize_rows(list(exclude)))
     first: dict[tuple[str, ...], int] = {}
-    for place, (texts, known) in enumerate(zip(rows.texts, _normalized(rows.texts), strict=True)):
+    for place, (texts, known) in enumerate(
+        zip(rows.texts, normalize_rows(rows.texts), strict=True)
+    ):
         if known not in excluded:
             first.setdefault(texts, place)
     places = np.fromiter(first.values(), np.int64, len(first))
@@ -468,13 +470,6 @@ def _drawn_order(rows: LabeledExamples, purpose: str, exclude: Texts) -> NDArray
         return places
     keys = [text_hashes(pa.array(side, pa.large_string())) for side in zip(*first, strict=True)]
     return places[np.argsort(random_keys(0, purpose, *keys), kind="stable")]
-
-
-def _normalized(texts: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    sides = [
-        normalize_texts(pa.array(side, pa.large_string())) for side in zip(*texts, strict=True)
-    ]
-    return list(zip(*(side.to_pylist() for side in sides), strict=True))
 
 
 def _in_shares(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from tilth.data.examples import Names, open_rows, prefer_curated
 from tilth.data.hashing import hash_of
+from tilth.encoders.contrastive_sets import read_contrastive
 from tilth.encoders.graded_pairs import TEXT_A, TEXT_B, read_pairs
+from tilth.encoders.parallel_pairs import read_parallel
 from tilth.errors import InputError
 from tilth.evaluate.overlap import find_overlap
 from tilth.evaluate.sts import (
@@ -167,8 +169,10 @@ def evaluate_sts_to_run(
     """
     protocol, training = settings.protocol, settings.training
     resampling = {"bootstrap": settings.bootstrap, "seed": settings.seed}
-    source = training if training is not None else pairs_of(name)
-    check_options(protocol, settings.drop_overlap, source, **resampling)
+    read = training_reader(name)
+    if training is not None:
+        read = functools.partial(_read_training, training, (None, None))
+    check_options(protocol, settings.drop_overlap, read, **resampling)
     if out is not None:
         refuse_inside(out, training, named=(name, data))
     known = trained_columns(name)
@@ -178,10 +182,7 @@ def evaluate_sts_to_run(
     found = read_sets(data, settings.sets, columns)
     check_sets(found, protocol)
     encoder = open_encoder(name, found, pooling=settings.pooling, device=device)
-    rows = None
-    if source is not None:
-        names = (known.get("text"), known.get("label")) if training is None else (None, None)
-        rows = _training_rows(source, names)
+    rows = None if read is None else read()
     run = None
     if out is not None:
         recorded = asdict(settings) | {"sets": [sts.name for sts in found]}
@@ -218,7 +219,7 @@ def evaluate_sts_to_run(
     return scores, pairs
 
 
-def _training_rows(source: str, names: Names) -> Dataset:
+def _read_training(source: str, names: Names) -> Dataset:
     """Return the rows of a training set: graded pairs, or any texts."""
     try:
         return read_pairs(source, names=names).all_rows()
@@ -226,13 +227,22 @@ def _training_rows(source: str, names: Names) -> Dataset:
         return open_rows(prefer_curated(source), "train")[0]
 
 
-def pairs_of(name: str) -> str | None:
-    """Return the path of the pairs that a training's run names, if it exists."""
-    path = Path(name).expanduser() / "run.json"
-    if not path.is_file():
+def training_reader(name: str) -> Callable[[], Dataset] | None:
+    """Return what reads the rows that a run was trained on; None: its sources are not there."""
+    folder = Path(name).expanduser()
+    if not (folder / "run.json").is_file():
         return None
-    source = read_run_json(path.parent).get("resolved", {}).get("pairs")
-    return source if isinstance(source, str) and Path(source).exists() else None
+    run, known = read_run_json(folder), trained_columns(name)
+    text, label = known.get("text"), known.get("label")
+    places = run["resolved"].get("sources", [run["resolved"].get("pairs")])
+    if not places or not all(isinstance(place, str) and Path(place).exists() for place in places):
+        return None
+    if run["command"] == "train simcse":
+        return lambda: read_contrastive(places, run["settings"].get("variant"), text)
+    if run["command"] == "train triplet":
+        how = {"min_score": run["settings"].get("min_score"), "names": (text, label)}
+        return lambda: read_parallel(places, **how).all_rows()
+    return lambda: _read_training(places[0], (text, label))
 
 
 def bars_of(name: str, scores: Scores) -> list[EncoderScore]:

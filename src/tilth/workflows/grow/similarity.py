@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.load import check_disjoint
 from tilth.data.hashing import random_keys, text_hashes
+from tilth.data.normalize import normalize_rows
 from tilth.data.sources import source_name
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs
 from tilth.errors import InputError
@@ -113,8 +114,8 @@ def _read(place: Source, split: str, names: Names) -> LabeledExamples:
 
 
 def _either_way(texts: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return pairs in the order of their texts: a cosine is the same either way round."""
-    return [tuple(sorted(pair)) for pair in texts]
+    """Return normalized pairs in the order of their texts: a cosine is the same either way."""
+    return [tuple(sorted(pair)) for pair in normalize_rows(texts)]
 
 
 def _targets(grades: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float32]:
