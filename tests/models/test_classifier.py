@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from tilth.models.classifier import (
     load_classifier,
     new_classifier,
 )
+from tilth.models.pretrained import max_input_tokens
 
 TEXTS = ["a man reads", "the old dog sleeps near the river"]
 
@@ -217,6 +219,12 @@ def test_texts_are_cut_to_the_positions_that_a_model_has(kind: str, tmp_path: Pa
     )  # fmt: skip
     base = str(save_model(tmp_path, AutoModel.from_config(config)))
     assert made(base).probabilities([("a man sleeps " * 40,)]).shape == (1, 3)
+
+
+def test_a_model_of_any_number_of_positions_reads_as_many_tokens_as_its_tokenizer_says() -> None:
+    config = SimpleNamespace(model_type="xlnet", max_position_embeddings=-1)
+    assert max_input_tokens(config, SimpleNamespace(model_max_length=300)) == 300
+    assert max_input_tokens(config, SimpleNamespace(model_max_length=10**30)) == 512
 
 
 @pytest.mark.parametrize("name", ["starter-mlm", "starter-encoder"])

@@ -35,7 +35,7 @@ from tilth.generation.generate import GenerateRequest
 from tilth.generation.label_fit import warn_of_likes
 from tilth.models import load_encoder
 from tilth.models.classifier import load_classifier
-from tilth.models.trainer import save_whole
+from tilth.models.trainer import is_whole, save_whole
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.report.systems import AVERAGE, CONTRAST, ENCODER, MAJORITY, SETFIT, TFIDF
 from tilth.runs import Run, RunMismatch
@@ -80,6 +80,7 @@ from tilth.workflows.grow.task import (
     GrowTask,
     domain_similarity,
     folds_of,
+    is_bank,
     open_raw,
     read_grow_task,
     whole_fold,
@@ -102,6 +103,7 @@ def task_of(count: int = 60) -> GrowTask:
 def test_labelled_rows_that_another_set_holds_are_left_out(tmp_path: Path) -> None:
     rows = classed(60)
     test = [{**row, "text": row["text"].upper() + " !"} for row in rows[:9]]
+    test += classed(3, seed=9)
     task = read_grow_task(
         GrowSources(
             str(write_rows(tmp_path / "train.jsonl", rows)),
@@ -1218,9 +1220,9 @@ def test_the_function_returns_the_classifier(
 ) -> None:
     try_only(monkeypatch, MAJORITY, ENCODER, CONTRAST)
     found = tilth.grow(
-        place / "out", train=str(place / "train.jsonl"), base=base, paraphrase=False, folds=2,
+        f"file://{place}/out", train=str(place / "train.jsonl"), base=base, paraphrase=False,
         labels={"animal": "about a dog", "water": "about the sea", "none": "about another thing"},
-        repeats=1, device="cpu", quiet=True,
+        folds=2, repeats=1, device="cpu", quiet=True,
     )  # fmt: skip
     assert found.labels == ["animal", "none", "water"]
     assert found.probabilities(["A dog."]).shape == (1, 3)
@@ -1769,6 +1771,42 @@ def test_what_was_written_is_read_without_the_language_model(
 
     monkeypatch.setattr("tilth.models.load_lm", fail)
     assert Sources(task, None, Growth(model="m"), place, "cpu").texts.texts == [("A pond.",)]
+
+
+def test_paraphrases_are_read_without_the_rewriter_each_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = read_grow_task(GrowSources(str(place / "train.jsonl")))
+    fold = folds_of(task, 3, 1, seed=0)[1]
+    one, other = fold.train[:2].tolist()
+    rows = {"text": ["A pond.", "A pond.", "A boat."], "source_row": [one, other, other]}
+    with DatasetWriter(place / "paraphrases" / "dataset") as writer:
+        writer.write(pa.table(rows))
+    monkeypatch.setattr(
+        "tilth.paraphrase.rewriter.load_paraphraser", lambda **_: pytest.fail("loaded")
+    )
+    found = Sources(task, None, Growth(), place, "cpu").paraphrased(fold, PARAPHRASED).rows
+    assert found.texts == [("A pond.",), ("A boat.",)]
+    assert np.array_equal(found.targets, np.asarray(task.rows.targets)[[one, other]])
+
+
+def test_a_finished_run_without_its_model_trains_it_again(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try_only(monkeypatch, MAJORITY, CONTRAST)
+    whole = run_grow(place, base)
+    remove(place / "out" / "model")
+    again = run_grow(place, base)
+    assert is_whole(place / "out" / "model")
+    assert (again["arms"], again["tested"]) == (whole["arms"], whole["tested"])
+
+
+def test_a_bank_is_known_by_its_url(place: Path) -> None:
+    open_raw([str(place / "raw.txt")], place, device="cpu")
+    for name in (str(place / "bank"), f"file://{place}/bank"):
+        assert is_bank([name])
+        assert len(open_raw([name], place / "none", device="cpu") or []) > 0
+    assert not is_bank([f"file://{place}"])
 
 
 def test_a_process_that_is_killed_while_it_saves_a_model_keeps_the_seconds(

@@ -42,7 +42,9 @@ _GENERATIVE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 def seeded(seed: int) -> Iterator[None]:
     """Seed all random generators, and restore their state afterwards."""
     python, numbers = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng():
+    # Of several GPUs the one in use: by default torch would initialise all, and warn.
+    gpus = [torch.cuda.current_device()] if torch.cuda.device_count() > 1 else None
+    with torch.random.fork_rng(gpus):
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
@@ -232,7 +234,9 @@ def silence_transformers() -> Iterator[None]:
 
 def max_input_tokens(config: Any, tokenizer: Any) -> int:
     """Return the model's maximum number of input tokens, special tokens included."""
-    positions = getattr(config, "max_position_embeddings", None) or _MAX_TOKENS
+    positions = getattr(config, "max_position_embeddings", None) or 0
+    if positions < 1:  # XLNet's are -1: any number
+        positions = _MAX_TOKENS
     if config.model_type in _SHIFTED:
         positions -= (config.pad_token_id or 0) + 1
     return int(min(positions, tokenizer.model_max_length))

@@ -151,7 +151,7 @@ def rewritten(
 
 
 def with_rewrites(rows: LabeledExamples, more: LabeledExamples | None) -> LabeledExamples:
-    """Return rows and their rewrites, twice as many: rows again in place of missing rewrites.
+    """Return rows and their rewrites, twice as many: as many rows again as rewrites are missing.
 
     So trainings with and without rewrites take as many steps.
     """

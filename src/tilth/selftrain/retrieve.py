@@ -104,10 +104,11 @@ def retrieve(
     wanted = min(count, len(bank))
     with bank.on_cluster(None if how.index else cluster):
         while True:
-            found = _Hits.of(_search(bank, queries, k, how, quiet=quiet), len(bank))
+            found = _search(bank, queries, k, how, quiet=quiet)
             excluded = _exclude(bank, found.ids, exclusions)
             left = np.flatnonzero(~np.any([*excluded.values()], axis=0))
-            if len(left) >= wanted or not found.cut or k == len(bank):
+            is_all = not found.cut or len(bank) in (k, len(found.ids))
+            if is_all or len(left) >= wanted:
                 break
             k = min(len(bank), 2 * k)
     if not len(left):
@@ -239,18 +240,6 @@ class _Hits:
     query: NDArray[np.int64]
     cut: bool
 
-    @classmethod
-    def of(cls, hits: tuple[NDArray[np.int64], NDArray[np.float32]], sentences: int) -> _Hits:
-        ids, similarity = hits  # (queries, k)
-        query, rank = np.nonzero(ids >= 0)
-        own, cosine = ids[query, rank], similarity[query, rank]
-        first = _firsts(own, rank, -cosine)
-        order = first[np.lexsort((own[first], -cosine[first], rank[first]))]
-        nearest = _firsts(own, -cosine, query)
-        nearest = nearest[np.searchsorted(own[nearest], own[order])]
-        cut = bool((ids[:, -1] >= 0).any()) and ids.shape[1] < sentences
-        return cls(own[order], cosine[nearest], query[nearest], cut)
-
 
 def _firsts(
     ids: NDArray[np.int64], first: NDArray[np.generic], then: NDArray[np.generic]
@@ -260,22 +249,35 @@ def _firsts(
     return order[np.unique(ids[order], return_index=True)[1]]
 
 
-def _search(
-    bank: Bank, queries: Queries, k: int, how: Augmentation, *, quiet: bool
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return ids and similarities of all queries' hits, each (queries, k)."""
+def _search(bank: Bank, queries: Queries, k: int, how: Augmentation, *, quiet: bool) -> _Hits:
+    """Return the sentences among the k nearest of any query; memory holds the hits of a search."""
     at_once = max(1, min(_QUERIES_AT_ONCE, _HITS_AT_ONCE // k))
-    ids, similarity = [], []
+    # Of each sentence so far: best rank and similarity there, greatest similarity and its query.
+    kinds = (np.int64, np.int64, np.float32, np.float32, np.int64)
+    best: list[NDArray[Any]] = [np.empty(0, kind) for kind in kinds]
+    cut = False
     with Progress(len(queries), quiet=quiet, what="queries") as progress:
         for start in range(0, len(queries), at_once):
             some = queries.vectors[start : start + at_once]
             hits = bank.search(
                 some, k, min_similarity=how.min_similarity, sources=how.sources, index=how.index
             )
-            ids.append(hits.ids)
-            similarity.append(hits.similarity)
+            cut |= k < len(bank) and bool((hits.ids[:, -1] >= 0).any())
+            query, rank = np.nonzero(hits.ids >= 0)
+            cosine = hits.similarity[query, rank]
+            new: list[NDArray[Any]] = [hits.ids[query, rank], rank, cosine, cosine, query + start]
+            best = _best_of([np.concatenate(both) for both in zip(best, new, strict=True)])
             progress.advance(len(some))
-    return np.concatenate(ids), np.concatenate(similarity)
+    ids, rank, at_rank, cosine, query = best
+    order = np.lexsort((ids, -at_rank, rank))
+    return _Hits(ids[order], cosine[order], query[order], cut)
+
+
+def _best_of(hits: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Reduce ids, ranks, similarities there, similarities and queries to one of each id."""
+    ids, rank, at_rank, cosine, query = hits
+    first, nearest = _firsts(ids, rank, -at_rank), _firsts(ids, -cosine, query)
+    return [ids[first], rank[first], at_rank[first], cosine[nearest], query[nearest]]
 
 
 def _exclude(

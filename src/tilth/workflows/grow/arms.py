@@ -264,7 +264,11 @@ class Trainer:
         return self.teacher.arm
 
     def base_of(self, arm: Arm) -> str:
-        """Return what an arm's model began as."""
+        """Return what an arm's model began as; empty: as nothing."""
+        if arm.name in (MAJORITY, TFIDF):
+            return ""
+        if arm.name == BY_DESCRIPTION:
+            return self.sources.comparing
         is_student = bool(arm.sources) or arm.is_curve
         name = self.alone if is_student else arm.name
         return self.bases.tuned if name == PLAIN else str(self.bases.encoder)

@@ -27,6 +27,7 @@ from tilth.models.classifier import (
 )
 from tilth.models.encoder import load_encoder
 from tilth.models.names import name_of
+from tilth.models.trainer import check_processes
 from tilth.runs import Progress
 from tilth.storage import as_path
 from tilth.workflows import baselines
@@ -81,7 +82,7 @@ def grow(
     labels: str | Path | Mapping[str, Any] | None = None,
     validation: Source | None = None,
     test: Source | None = None,
-    text: str | None = None,
+    text: str | Sequence[str] | None = None,
     label: str | None = None,
     device: str = "auto",
     overwrite: bool = False,
@@ -130,9 +131,10 @@ def grow(
     named = {name: name_of(settings[name]) for name in ("base", "model") if settings.get(name)}
     how = settings_of(Growth, {**settings, **named})
     grow_to_run(sources, out, how, device=device, overwrite=overwrite, quiet=quiet)
+    run = str(as_path(out))
     if how.task == SIMILARITY:
-        return load_encoder(str(out), device=device)
-    return load_classifier(str(out), device=device)
+        return load_encoder(run, device=device)
+    return load_classifier(run, device=device)
 
 
 def grow_to_run(
@@ -178,6 +180,7 @@ def plan(sources: GrowSources, settings: Growth, *, device: str = "auto") -> Pla
 
 def _read(sources: GrowSources, settings: Growth, out: Path, device: str) -> tuple[GrowTask, Given]:
     check_growth(sources, settings, out)
+    check_processes(device)
     task = read_grow_task(sources)
     hashes = {"labels": "none" if task.task is None else hash_of(task.task.to_dict())}
     encoder: str | None = baselines.STARTER

@@ -21,6 +21,7 @@ from tilth.models.trainer import MODEL, is_whole, save_whole
 from tilth.report.grow import write_grow_report
 from tilth.runs import RESULTS, Run, read_results
 from tilth.runs.progress import duration_words
+from tilth.storage import as_path
 from tilth.workflows.grow.arms import PLAIN, Arm
 from tilth.workflows.grow.notes import asked_of_endpoint
 from tilth.workflows.grow.outputs import DATASET, TO_LABEL, card_shares
@@ -160,9 +161,12 @@ class Growing(ABC):
 
     def _try_to_make(self, source: str, make: Callable[[], object]) -> None:
         """Make the rows of a source; leave it out where there are none."""
+        began = time.monotonic()
         try:
             self._timed(source, make)
         except TilthError as error:  # such as raw text in a language that the rewriter cannot read
+            took = time.monotonic() - began
+            self.run.resolve(f"seconds of {source}, left out", lambda: took)
             log.warning("left out: %s (%s)", source, error)
             self.failed[source] = str(error)
 
@@ -198,10 +202,10 @@ class Growing(ABC):
         self._write(self._results(""))
 
     def finished(self, bootstrap: int) -> dict[str, Any] | None:
-        """Return what a run of the same budget has found; None: it goes on."""
+        """Return what a run of the same budget has found; None: it goes on, or lacks its model."""
         found = read_results(self.run.path)
         asked = {"budget": self.settings.seconds, "bootstrap": bootstrap}
-        if found is None or not found["ended"]:
+        if found is None or not found["ended"] or not is_whole(self.run.path / MODEL):
             return None
         if asked != {one: found.get(one) for one in asked}:
             return None
@@ -232,7 +236,9 @@ class Growing(ABC):
 
     def stopped(self) -> str:
         """Return what is said after Ctrl-C: which model the run holds."""
-        arm = self.kept.arm if is_whole(self.run.path / MODEL) else ""
+        arm = ""
+        if is_whole(self.run.path / MODEL):  # while another is trained, kept.json names none
+            arm = self.kept.arm or (read_results(self.run.path) or {}).get("arm", "")
         held = f"{MODEL} holds the best so far ({arm})" if arm else "no model was kept yet"
         return f"{held}, the same command goes on from there"
 
@@ -339,7 +345,7 @@ def open_run(out: Path, task: Any, given: Given, *, overwrite: bool) -> Run:
         rows: LabeledExamples | None = getattr(task, "rows" if name == "train" else name)
         found[name] = "none" if rows is None else rows.fingerprint()
     if is_bank(sources.raw):
-        found["bank"] = read_manifest(Path(sources.raw[0])).fingerprint
+        found["bank"] = read_manifest(as_path(sources.raw[0])).fingerprint
     return Run.open(
         out,
         command=COMMAND,

@@ -18,6 +18,7 @@ from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.logistic import adapt_logits, probabilities
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.normalize import normalize_text
+from tilth.data.sources import load_folder
 from tilth.errors import InputError
 from tilth.generation.label_fit import (
     COSINE_UNIT,
@@ -91,7 +92,11 @@ class RowsByOrigin:
     def and_then(self, more: RowsByOrigin) -> RowsByOrigin:
         """Return the rows of both; of a text that both have, the first."""
         known = set(self.rows.texts)
-        new = [row for row, text in enumerate(more.rows.texts) if text not in known]
+        new = []
+        for row, text in enumerate(more.rows.texts):
+            if text not in known:
+                known.add(text)
+                new.append(row)
         rows = more.rows.select(np.array(new, np.int64))
         targets = np.concatenate([np.asarray(self.rows.targets), np.asarray(rows.targets)])
         both = replace(self.rows, texts=self.rows.texts + rows.texts, targets=targets)
@@ -156,17 +161,23 @@ class RowSources:
         return len(texts) / fastest(lambda: self._rewriter.rewrite(texts, beams=_BEAMS))
 
     def _paraphrase(self, texts: Sequence[str], setting: str = PARAPHRASED) -> Dataset:
-        """Return paraphrases of texts with a setting's tags: original, text and source_row."""
+        """Return paraphrases of texts with a setting's tags: original, text and source_row.
+
+        A finished run is read without the models, whose precision another device may change.
+        """
         from datasets import Dataset
 
         from tilth.paraphrase.paraphrase_set import run_paraphrase
         from tilth.paraphrase.settings import RewriteSettings
 
+        folder = self.out / PARAPHRASES[setting]
+        if (folder / "dataset").is_dir() and len(made := load_folder(folder / "dataset")):
+            return made
         meaning, wording = REWRITES[setting]
         how = RewriteSettings(meaning, wording, beams=_BEAMS, seed=self.settings.seed)
         return run_paraphrase(
             Dataset.from_dict({"text": list(texts)}), lambda: self._rewriter, how,
-            self.out / PARAPHRASES[setting], columns=["text"], quiet=True,
+            folder, columns=["text"], quiet=True,
         )  # fmt: skip
 
 
@@ -175,12 +186,15 @@ class Sources(RowSources):
 
     task: GrowTask
 
-    @cached_property
-    def _encoder(self) -> SentenceTransformer:
+    @property
+    def comparing(self) -> str:
         """What compares texts with descriptions: the base, if it is saved as a sentence encoder."""
         base = self.settings.base
-        is_named = base is not None and saved_pooling(base) is not None
-        encoder = load_encoder(str(base) if is_named else ENCODER, device=self.device)
+        return ENCODER if base is None or saved_pooling(base) is None else base
+
+    @cached_property
+    def _encoder(self) -> SentenceTransformer:
+        encoder = load_encoder(self.comparing, device=self.device)
         warn_of_likes(encoder, dict(zip(self.task.labels, self.task.descriptions, strict=True)))
         return encoder
 
@@ -301,14 +315,14 @@ class Sources(RowSources):
         return replace(self.task.rows, texts=[(text,) for text in label_of], targets=targets)
 
     def paraphrased(self, fold: Fold, setting: str) -> RowsByOrigin:
-        """Return paraphrases of a fold's labelled rows, with their labels."""
+        """Return paraphrases of a fold's labelled rows, with their labels; each text once."""
         (made, places), held = self.paraphrases(setting), self._held(fold)
-        inside = np.isin(places, fold.train) & [normalize_text(text) not in held for text in made]
-        rows = self.task.rows.select(places[inside])
-        texts: list[tuple[str, ...]] = [
-            (text,) for text, one in zip(made, inside.tolist(), strict=True) if one
-        ]
-        return RowsByOrigin.of(replace(rows, texts=texts), PARAPHRASED)
+        own, found = set(fold.train.tolist()), dict[str, int]()
+        for text, row in zip(made, places.tolist(), strict=True):
+            if row in own and normalize_text(text) not in held:
+                found.setdefault(text, row)
+        rows = self.task.rows.select(np.array([*found.values()], np.int64))
+        return RowsByOrigin.of(replace(rows, texts=[(text,) for text in found]), PARAPHRASED)
 
     def paraphrases(self, setting: str) -> tuple[list[str], NDArray[np.int64]]:
         """Return paraphrases of all labelled rows, and each one's row; make them at first use."""

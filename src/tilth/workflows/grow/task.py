@@ -28,6 +28,7 @@ from tilth.data.sources import source_name
 from tilth.errors import InputError
 from tilth.generation.label_fit import describe_labels
 from tilth.generation.task import Task, load_classes
+from tilth.storage import as_path, exists
 from tilth.workflows.open_bank import build_named, open_named
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ def _parts(rows: LabeledExamples, folds: int, seed: int, repeat: int) -> NDArray
 
 def is_bank(raw: Sequence[str]) -> bool:
     """Tell whether raw text is given as a bank."""
-    return len(raw) == 1 and (Path(raw[0]) / MANIFEST).is_file()
+    return len(raw) == 1 and exists(as_path(raw[0]) / MANIFEST)
 
 
 def check_raw(raw: Sequence[str]) -> None:
@@ -335,7 +336,7 @@ def open_raw(raw: Sequence[str], out: Path, *, device: str) -> Bank | None:
     if not raw:
         return None
     if is_bank(raw):
-        return open_named(Path(raw[0]), device=device)
+        return open_named(as_path(raw[0]), device=device)
     return build_named(out / BANK, raw, _ENCODER, BankSettings(quiet=True), device=device)
 
 
