@@ -168,7 +168,7 @@ TextColumns = Annotated[
     "The column of texts, the two of pairs with a comma, or that of tokens.",
 ]
 PairColumns = Annotated[str | Sequence[str] | None, "The two columns of texts, with a comma."]
-LabelColumn = Annotated[str | None, "The column of labels, or of tags; default: a usual name."]
+LabelColumn = Annotated[str | None, "The column of labels, tags or scores; default: a usual name."]
 
 # Curated sets
 MOST_SAMPLED_PAIRS = whole(0, 10_000)

@@ -156,13 +156,28 @@ def test_labels_of_every_kind(values: list[Any], kind: str, classes: list[Any]) 
         assert {labels.classes[place] for place in members} == set(given)
 
 
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["Text", "LABEL"], (("Text",), "LABEL")),
+        (["Text", "text", "Label", "labels"], (("text",), "labels")),
+        (["Premise", "Hypothesis", "score"], (("Premise", "Hypothesis"), "score")),
+    ],
+)
+def test_usual_names_in_capitals(names: list[str], found: tuple[tuple[str, ...], str]) -> None:
+    examples = read_examples(Dataset.from_dict({name: ["a", "b"] for name in names}))
+    assert (examples.columns, examples.label_column) == found
+
+
 def test_data_frames_are_read_and_other_types_refused() -> None:
     rows = [{"text": "x", "label": "a"}, {"text": "y", "label": "b"}]
     examples = read_examples(pd.DataFrame(rows, index=[7, 8]))
     assert examples.texts == [("x",), ("y",)]
     assert len(curate(rows, validation=0)["train"]) == 2
-    assert open_rows(["x", "y"], "train")[0]["text"][:] == ["x", "y"]
-    with pytest.raises(InputError, match=r"row 1 .*: 3 is no row: give dicts"):
+    assert open_rows(["x", None, "y"], "train")[0]["text"][:] == ["x", None, "y"]
+    with pytest.raises(InputError, match=r"^A dog sleeps.: no such file .* rows: \[{.text"):
+        open_rows("A dog sleeps.", "train")
+    with pytest.raises(InputError, match=r"row 1 .*: 3 is no row: give texts, or dicts"):
         open_rows(["x", 3], "train")
     frame = pd.DataFrame({"text": ["a", "b", "c"], "id": ["x", 1, None], "n": [1, None, 2]})
     assert open_rows(frame, "train")[0].to_list() == [
@@ -290,7 +305,9 @@ def frame(**columns: list[Any]) -> Dataset:
     [
         (frame(text=[], label=[]), {}, "the set has no rows"),
         ([], {}, "the list has no rows"),
-        ([7], {}, "7 is no row: give dicts"),
+        ([7], {}, "7 is no row: give texts, or dicts"),
+        ([{"label": [[7, 10, "D"]]}], {}, r"row 0 .* holds .*, which mixes types: give the"),
+        (frame(tokens=["a b"], tags=["O O"]), {}, "'tokens' holds no lists of tok"),
         (frame(a=["x"], b=["y"], label=[1]), {}, "which column holds the texts.*a, b, label"),
         (frame(text=["x"], mood=["y"]), {}, "which column holds the labels.*text, mood"),
         (frame(text=["x"], label=[1]), {"text": "body"}, "no column 'body': there are text, label"),

@@ -106,6 +106,8 @@ def test_crlf_bom_and_missing_last_line_end(tmp_path: Path) -> None:
 def test_fields_of_a_csv_file_may_be_separated_by_semicolons(tmp_path: Path) -> None:
     path = put(tmp_path / "a.csv", b'\xef\xbb\xbfReview;n\r\n"Good; warm, too.";1\r\nBad.;2,5\r\n')
     assert read_rows(path)[:] == {"Review": ["Good; warm, too.", "Bad."], "n": ["1", "2,5"]}
+    path = put(tmp_path / "sep.csv", b"\xef\xbb\xbfsep=|\r\na|b\r\nx,y|1\r\n")
+    assert read_rows(path)[:] == {"a": ["x,y"], "b": ["1"]}
     path = put(tmp_path / "b.csv", "a;b,n\nx;y,1\n")
     assert read_rows(path)[:] == {"a;b": ["x;y"], "n": ["1"]}
 
@@ -155,9 +157,11 @@ def test_empty_lines_are_skipped_and_counted(
         ("a.jsonl", '{"text": "a\\u0000b"}', [":1: NUL character"]),
         ("a.jsonl", '{"text": "\\ud83d"}', [":1: half a character"]),
         ("a.jsonl", '{"a": "x", "b": "y"}', ["name one of a, b with --column"]),
-        ("a.csv", "text,n\na,1\nb\n", [":3: 1 fields, the header has 2"]),
-        ("a.csv", "text,n\na,1\nb,2,3\n", [":3: 3 fields, the header has 2"]),
-        ("a.csv", 'text,n\n"a\nb",1\nc\n', [":4: 1 fields, the header has 2"]),
+        ("a.csv", "text,n\na,1\nb\n", [":3: 1 field, the header has 2: write all fields"]),
+        ("a.csv", "text,n\na,1\nb,2,3\n", [":3: 3 fields, the header has 2: quote fields that"]),
+        ("a.csv", 'text,n\n"a\nb",1\nc\n', [":4: 1 field, the header has 2"]),
+        ("a.csv", "text|n\na|1\na, b|2\n", [":3: 2 fields, the header has 1: divide fields by"]),
+        ("a.csv", "sep=|\nn|n\n", [":2: two columns are named 'n'"]),
         ("a.csv", 'text,n\na,1\n"b,2\nc,3\n', [":3: unexpected end of data: close quoted"]),
         ("a.csv", 'text\n"a"b\n', [":2: ',' expected after '\"'"]),
         ("a.csv", "text,text\na,b\n", [":1: two columns are named 'text'"]),

@@ -255,9 +255,17 @@ def test_what_does_not_go_with_the_model_is_refused(base: str) -> None:
     wrong: Any = [("a", "b", "c")]
     with pytest.raises(InputError, match=r"text 0: .* is neither a text nor a pair"):
         probabilities(made(base), wrong)
-    wrong = [("a man",), (3,)]
-    with pytest.raises(InputError, match="text 1"):
-        probabilities(made(base), wrong)
+    for odd in ((3,), None, 3):
+        wrong = [("a man",), odd]
+        with pytest.raises(InputError, match=r"text 1: .* is neither a text nor a pair"):
+            probabilities(made(base), wrong)
+    with pytest.raises(InputError, match="texts is one text, 'a man': give a list of texts"):
+        made(base).probabilities("a man")
+    trained = made(base)
+    for reads, count, given in ((1, 2, "single texts"), (2, 1, "pairs of texts")):
+        trained.note_texts(reads)
+        with pytest.raises(InputError, match=f"text 0: .*: model .* reads {given}"):
+            probabilities(trained, [("a man",) * count])
 
 
 def test_weights_that_are_broken_are_said(base: str) -> None:

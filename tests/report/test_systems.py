@@ -65,5 +65,7 @@ def test_a_model_that_answers_one_label_alone_is_warned_of() -> None:
         })  # fmt: skip
 
     (line,) = tested({"no": 14})
-    assert line.startswith("Warning: this model answers 'no' for all 14 rows: train with more")
+    assert line.startswith(
+        "Warning: this model answers 'no' for all 14 rows: train longer (--epochs), or train with "
+    )
     assert tested({"no": 13, "yes": 1}) == []

@@ -626,6 +626,22 @@ def test_without_the_reference_the_best_score_is_kept(tmp_path: Path) -> None:
         assert search.best() == named["a"]
 
 
+@pytest.mark.parametrize(("took", "pace"), [(10.0, 0.5), (100.0, 1.0), (150.0, 1.5), (900.0, 2.0)])
+def test_an_estimate_follows_the_pace_of_the_trials(
+    took: float, pace: float, tmp_path: Path
+) -> None:
+    search, run, _ = search_in(tmp_path / "run", CHANCES)
+    search.speeds = SimpleNamespace(seconds=lambda arm, *_: 5.0 if arm.name == MAJORITY else 100.0)
+    quick, trained, other = (arm for arm in ARMS if arm.name in (MAJORITY, PLAIN, "a"))
+    with run:
+        for arm in (quick, trained):
+            assert search.cost(other) == 100.0
+            search._try(arm, search.folds[0])
+        search._seconds[search._index(trained, search.folds[0])] = took
+        assert search.cost(trained) == took
+        assert search.cost(other) == 100.0 * pace
+
+
 def costs(dear: str) -> Any:
     """Return speeds at which one arm is beyond every budget of 10 hours."""
     return SimpleNamespace(seconds=lambda arm, *_: 1e5 if arm.name == dear else 10.0)
@@ -1554,6 +1570,7 @@ def test_settings_that_change_scores_are_refused_and_the_budget_may_grow(
     with pytest.raises(RunMismatch, match="seed"):
         run_grow(inputs, base, out, seed=1)
     assert run_grow(inputs, base, out, budget="101h")["budget"] == 101 * 3600
+    assert run_grow(inputs, base, out, budget="1h")["budget"] == 101 * 3600  # nothing is lost
 
 
 def test_raw_text_that_is_refused_leaves_the_folder_free(

@@ -77,4 +77,4 @@ def _show(model: str, results: dict[str, Any]) -> None:
             "check those with the lowest similarity first"
         )
     if results["without_text"]:
-        say(f"{results['without_text']:,} of them hold no text: nothing is predicted there")
+        say(f"without text, and without a prediction: {count_of(results['without_text'], 'row')}")

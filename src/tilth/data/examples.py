@@ -247,11 +247,11 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
     with TempArrowWriter("the list") as writer:
         for number, row in enumerate(source):
             location = row_location(source, number, split)
-            if isinstance(row, str):
+            if row is None or isinstance(row, str):
                 row = {"text": row}
             if not isinstance(row, Mapping):
                 raise InputError(
-                    f"{location}: {row!r:.60} is no row: give dicts such as "
+                    f"{location}: {row!r:.60} is no row: give texts, or dicts such as "
                     '{"text": ..., "label": ...}'
                 )
             writer.add(dict(row), location)
@@ -324,19 +324,31 @@ def input_columns(
         if tagged and column in names and pa.types.is_nested(_type(dataset, column)):
             return (column,)
     for pair in PAIRS:
-        if set(pair) <= set(names):
-            return pair
-    for column in SINGLE:
-        if column in names:
-            return (column,)
+        found = [usual_name([side], names) for side in pair]
+        if all(found):
+            return tuple(map(str, found))
+    single = usual_name(SINGLE, names)
+    if single is not None:
+        return (single,)
+    flat = usual_name(TOKENS, names) if tagged else None
+    if flat is not None:
+        raise InputError(f"{name}column {flat!r} holds no lists of tokens, which a tagger reads")
     others = {label} if label else set(LABEL)
-    strings = [n for n in names if n not in others and is_text(_type(dataset, n))]
+    strings = [n for n in names if n.lower() not in others and is_text(_type(dataset, n))]
     if len(strings) == 1:
         return (strings[0],)
     raise InputError(
         f"{name}which column holds the texts: name it with --text (in Python text), or the two of "
         f"pairs; there are {', '.join(names)}"
     )
+
+
+def usual_name(usual: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the column that has the first of some usual names, in capitals only if none has."""
+    found = [name for name in usual if name in names]
+    lower = {name.lower(): name for name in names}
+    found += [lower[name.lower()] for name in usual if name.lower() in lower]
+    return found[0] if found else None
 
 
 def with_usual_names(rows: Dataset, text: str | Sequence[str] | None, label: str | None) -> Dataset:
@@ -361,12 +373,12 @@ def as_labelled(rows: Dataset, text: str | Sequence[str] | None, label: str | No
     """Return rows as `with_usual_names` does; None: columns of any usual name are found."""
     names = rows.column_names
     if label is None:
-        label = next((name for name in LABEL if name in names), None)
+        label = usual_name(LABEL, names)
     if text is None:
         sides = (FIRST_TEXT, SECOND_TEXT)
-        pair = [next((name for name in side if name in names), "") for side in sides]
+        pair = [usual_name(side, names) for side in sides]
         if all(pair):
-            text = pair
+            text = list(map(str, pair))
         elif not {*TEXT_COLUMNS, *PAIR_COLUMNS} & set(names):
             text = input_columns(rows, "", None, tagged=False, label=label)
     return with_usual_names(rows, text, label)
@@ -432,7 +444,7 @@ def _label_column(
         if label in texts:
             raise InputError(f"{name}column {label!r} holds the texts: name that of the labels")
         return label
-    found = next((name for name in usual if name in names and name not in texts), None)
+    found = usual_name(usual, [name for name in names if name not in texts])
     if found is None and need:
         raise InputError(
             f"{name}which column holds the labels: name it with --label (in Python label); there "

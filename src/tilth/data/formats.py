@@ -172,6 +172,8 @@ def _csv(path: Path) -> Iterator[tuple[int, FileRow]]:
     first = next(lines, (1, ""))
     # Semicolons: of spreadsheets where a comma begins the decimals.
     delimiter = ";" if "," not in first[1] and ";" in first[1] else ","
+    if told := re.fullmatch("\ufeff?sep=(.)", first[1]):  # a line for Excel
+        delimiter, first = told[1], next(lines, (2, ""))
     return _rows_of_records(path, _quoted_records(path, chain([first], lines), delimiter))
 
 
@@ -180,15 +182,23 @@ def _tsv(path: Path) -> Iterator[tuple[int, FileRow]]:
 
 
 def _rows_of_records(path: Path, records: Iterator[Record]) -> Iterator[tuple[int, FileRow]]:
-    _, header = next(records, (1, []))
+    line, header = next(records, (1, []))
     for name in header:
         if header.count(name) > 1:
-            raise InputError(f"{path}:1: two columns are named {name!r}: name them differently")
+            raise InputError(
+                f"{path}:{line}: two columns are named {name!r}: name them differently"
+            )
     for begun, fields in records:
         if len(fields) != len(header):
+            if len(header) == 1 and "|" in header[0]:
+                mend = "divide fields by commas, semicolons or, in tsv, tabs"
+            elif len(fields) < len(header):
+                mend = "write all fields, also empty ones"
+            else:
+                mend = "quote fields that hold the delimiter"
             raise InputError(
-                f"{path}:{begun}: {len(fields)} fields, the header has {len(header)}: "
-                "quote fields that hold the delimiter"
+                f"{path}:{begun}: {len(fields)} field{'s' * (len(fields) > 1)}, the header has "
+                f"{len(header)}: {mend}"
             )
         yield begun, dict(zip(header, fields, strict=True))
 

@@ -186,9 +186,10 @@ class TempArrowWriter:
             array = pa.array(_as_texts(values) if _is_mixed(values) else values)
         except _MISFITS as error:
             place = self._first_misfit(values)
+            why = "does not fit the values before it" if place else "mixes types"
             raise InputError(
                 f"{self._locations[place]}: column {name!r} holds {values[place]!r:.60}, which "
-                "does not fit the values before it: give the column one type"
+                f"{why}: give the column one type"
             ) from error
 
         if pa.types.is_struct(array.type) and not array.type.num_fields:

@@ -120,6 +120,8 @@ class Classifier:
         """Return class probabilities, (texts, labels); options as in `predict.probabilities`."""
         from tilth.models.predict import probabilities
 
+        if isinstance(texts, str):
+            raise InputError(f"texts is one text, {texts!r:.80}: give a list of texts")
         rows = [(text,) if isinstance(text, str) else text for text in texts]
         return probabilities(self, rows, **options)
 

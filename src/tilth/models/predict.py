@@ -63,9 +63,14 @@ def probabilities(
     """
     if classifier.kind == "tags":
         raise InputError(f"model {classifier.name!r} is a tagger: it labels tokens, not texts")
+    reads = classifier.texts_per_input
     for index, row in enumerate(texts):
-        if len(row) not in (1, 2) or not all(isinstance(text, str) for text in row):
+        is_row = isinstance(row, tuple | list) and all(isinstance(text, str) for text in row)
+        if not is_row or len(row) not in (1, 2):
             raise InputError(f"text {index}: {row!r:.80} is neither a text nor a pair of texts")
+        if reads not in (None, len(row)):
+            other = "pairs of texts" if reads == 2 else "single texts"
+            raise InputError(f"text {index}: {row!r:.80}: model {classifier.name!r} reads {other}")
     unique, inverse = _unique_rows(texts)
     one_by_one = classifier.kind in ("multi", "number")
     activation = torch.sigmoid if one_by_one else partial(torch.softmax, dim=-1)

@@ -170,7 +170,7 @@ def warnings_of(results: Mapping[str, Any]) -> list[str]:
     if (label := _only_answer(systems[0]["scores"])) is not None:
         lines.append(
             f"Warning: this model answers {label!r} for all {systems[0]['scores']['n']:,} rows: "
-            f"{_remedy('', results)}"
+            f"train longer (--epochs), or {_remedy('', results)}"
         )
     for group in (BASELINES, (TEACHER,), (ALONE,), (WITHOUT_FIRST,)):
         some = [one for one in above if one["name"] in group]

@@ -111,8 +111,8 @@ def grow(
         device: `auto`, `cpu` or `cuda`.
         overwrite: start the run folder anew.
         quiet: no progress bar.
-        settings: fields of `Growth`: task, budget, base, model, count, margin, folds, repeats,
-            seed, ...
+        settings: fields of `Growth`: task, budget, base, paraphrase, margin, folds, repeats, seed;
+            of the language model: model, precision, count, candidates, system, any_task.
 
     Returns:
         The kept classifier, whose `.model` and `.tokenizer` are plain transformers; with the task

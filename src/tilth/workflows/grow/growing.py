@@ -202,12 +202,14 @@ class Growing(ABC):
         self._write(self._results(""))
 
     def finished(self, bootstrap: int) -> dict[str, Any] | None:
-        """Return what a run of the same budget has found; None: it goes on, or lacks its model."""
+        """Return what a run of this budget or a larger one has found.
+
+        None: it goes on, or lacks its model.
+        """
         found = read_results(self.run.path)
-        asked = {"budget": self.settings.seconds, "bootstrap": bootstrap}
         if found is None or not found["ended"] or not is_whole(self.run.path / MODEL):
             return None
-        if asked != {one: found.get(one) for one in asked}:
+        if self.settings.seconds > found["budget"] or bootstrap != found.get("bootstrap"):
             return None
         write_grow_report(self.run.path)
         return found

@@ -46,6 +46,8 @@ ENDED = "ended at {}"  # likewise: why the search ended, within a budget
 FINISHED, OVER, SURE = "finished", "budget", "margin"
 _FIRST = 2  # folds of the first rung, where there are several rungs
 _QUICK = 0.05  # of the budget: a training that may be kept within the first round
+_TELLING = 15.0  # seconds of an estimate, from which on its trials tell the machine's pace
+_PACE = 2.0  # factor between trials and estimates, up to which it is believed
 _ERRORS = 1.96  # standard errors from an estimate to the end of its interval
 _CURVE_RUNGS = 2  # in which the learning curve is measured
 
@@ -142,10 +144,21 @@ class Search:
         return [fold for fold in self.folds if self._index(arm, fold) in self._answers]
 
     def cost(self, arm: Arm) -> float:
-        """Return the mean seconds of an arm's trials; before the first an estimate."""
-        found = [self._seconds[self._index(arm, fold)] for fold in self.done(arm)]
-        if found:
-            return float(np.mean(found))
+        """Return the mean seconds of an arm's trials; before the first an estimate.
+
+        Where trials took longer or shorter than their estimates, so will others, within limits.
+        """
+        if self.done(arm):
+            return self._mean_seconds(arm)
+        known = [one for one in self.usable if self.done(one) and self._estimate(one) > _TELLING]
+        expected = sum(map(self._estimate, known))
+        pace = sum(map(self._mean_seconds, known)) / expected if known else 1.0
+        return self._estimate(arm) * min(max(pace, 1 / _PACE), _PACE)
+
+    def _mean_seconds(self, arm: Arm) -> float:
+        return float(np.mean([self._seconds[self._index(arm, fold)] for fold in self.done(arm)]))
+
+    def _estimate(self, arm: Arm) -> float:
         trainer = self.trainer
         return self.speeds.seconds(arm, trainer.task, trainer.sources, trainer.teacher)
 

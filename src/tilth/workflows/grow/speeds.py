@@ -66,10 +66,10 @@ class Speeds:
         compared = sources.most_compared if DESCRIBED in arm.sources else 0
         if headed:  # heads are free: every text is encoded once
             read = extra + rows + (extra if RETRIEVED in arm.sources else 0)
-            trained = self._contrast(sources.count(MULTIPLE), are_pseudo=True)
-            a_round = trained + (compared + read) / self.compare
-            again = (arm.rounds - 1) * a_round
-            return 2.0 + (compared + read) / self.compare + again
+            count = sources.count(MULTIPLE)
+            # The student answers all candidates; the new encoder reads those that are chosen.
+            a_round = self._contrast(count, are_pseudo=True) + (compared + count) / self.compare
+            return 2.0 + (compared + read) / self.compare + (arm.rounds - 1) * a_round
         times = repeat_count(arm.weight, extra, rows) if rows else 0
         # The teacher labels twice as many sentences.
         a_round = 2 * extra / self.label + _trained(extra + times * rows) / self.train
