@@ -48,6 +48,7 @@ from tilth.workflows.grow.arms import (
     BY_DESCRIPTION,
     PLAIN,
     SELF_TRAINED,
+    TRAINED,
     Arm,
     Bases,
     Grown,
@@ -1203,6 +1204,25 @@ def test_a_second_round_averages_the_teacher_with_an_encoder_of_the_surest_sente
     assert fitted[-1] == len(labelled) + by_rows * len(surest)
     first = weights_of(trainer.train(Arm("once", given), fold))
     assert any(not torch.equal(found[name], first[name]) for name in found)
+
+
+def test_encoders_are_trained_once_for_each_fold_and_once_for_all_rows(
+    place: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[tuple[str, int]] = []
+
+    def counted(name: str, train: Callable[..., Any]) -> Callable[..., Any]:
+        def run(texts: Sequence[str], *given: Any, **how: Any) -> Any:
+            trained.append((name, len(texts)))
+            return train(texts, *given, **how)
+
+        return run
+
+    for name, train in TRAINED.items():
+        monkeypatch.setitem(TRAINED, name, counted(name, train))
+    try_only(monkeypatch, MAJORITY, CONTRAST, SETFIT, AVERAGE, RETRIEVED)
+    run_grow(place, base)
+    assert sorted(trained) == sorted(product(TRAINED, (12, 12, 24)))
 
 
 def test_an_encoder_that_was_forgotten_is_trained_for_new_texts_alone(

@@ -331,10 +331,11 @@ class Trainer:
         return encoder.answer(encoder.own, texts)
 
     def forget(self) -> None:
-        """Free the memory of the folds' models."""
-        self._plain.clear()
-        for encoder in self._encoders.values():
-            encoder.forget()
+        """Free the memory of the folds' models; those of all labelled rows are needed again."""
+        self._plain = {number: model for number, model in self._plain.items() if number < 0}
+        for (_, number), encoder in self._encoders.items():
+            if number >= 0:
+                encoder.forget()
 
     def _finetuning(self, fold: Fold) -> Finetuning:
         seed = later_seed(self.settings.seed, fold.number + 1)

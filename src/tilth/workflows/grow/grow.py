@@ -252,7 +252,6 @@ class _GrowingClassifier(Growing):
         def save(folder: Path) -> None:
             assert grown.classifier is not None
             grown.classifier().save(folder)
-            self.trainer.forget()
             write_rows(self.run, grown, arm, self.given)
 
         origins = dict(Counter(grown.rows.origin))
@@ -285,7 +284,6 @@ class _GrowingClassifier(Growing):
             for arm in others:
                 search.test(arm, fold)
                 progress.advance(1)
-        self.trainer.forget()
         systems = [System(best.name, model, self.trainer.base_of(best))]
         for arm in others:
             answers = dict(zip(test.texts, search.test(arm, fold), strict=True))
