@@ -100,6 +100,14 @@ def test_shared_texts_are_said(caplog: pytest.LogCaptureFixture) -> None:
     assert "2 of 14 texts of the test set are in the training set too" in caplog.text
 
 
+def test_texts_that_differ_in_punctuation_alone_may_be_a_test_set(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows = classed(30)
+    read(rows, [{**row, "text": f"{row['text']}?"} for row in rows[:9]])
+    assert "9 of 9 texts of the test set are in the training set too" in caplog.text
+
+
 def test_a_test_set_of_another_task_is_refused(tmp_path: Path) -> None:
     strange = write_rows(tmp_path / "test.jsonl", [{"text": "a dog", "label": "planet"}])
     with pytest.raises(InputError, match=r"test.jsonl:1: label 'planet' is none"):

@@ -162,6 +162,7 @@ def test_labels_of_every_kind(values: list[Any], kind: str, classes: list[Any]) 
         (["Text", "LABEL"], (("Text",), "LABEL")),
         (["Text", "text", "Label", "labels"], (("text",), "labels")),
         (["Premise", "Hypothesis", "score"], (("Premise", "Hypothesis"), "score")),
+        (["Body", "Label"], (("Body",), "Label")),
     ],
 )
 def test_usual_names_in_capitals(names: list[str], found: tuple[tuple[str, ...], str]) -> None:
@@ -175,6 +176,10 @@ def test_data_frames_are_read_and_other_types_refused() -> None:
     assert examples.texts == [("x",), ("y",)]
     assert len(curate(rows, validation=0)["train"]) == 2
     assert open_rows(["x", None, "y"], "train")[0]["text"][:] == ["x", None, "y"]
+    with pytest.raises(InputError, match=r"row 1 .*: None is no row"):
+        open_rows([{"sentence": "x"}, None], "train")
+    named = read_examples(Dataset.from_dict({"Body": ["x"], "Mood": ["y"]}), label="Mood")
+    assert named.columns == ("Body",)
     with pytest.raises(InputError, match=r"^A dog sleeps.: no such file .* rows: \[{.text"):
         open_rows("A dog sleeps.", "train")
     with pytest.raises(InputError, match=r"row 1 .*: 3 is no row: give texts, or dicts"):

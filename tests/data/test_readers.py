@@ -106,8 +106,9 @@ def test_crlf_bom_and_missing_last_line_end(tmp_path: Path) -> None:
 def test_fields_of_a_csv_file_may_be_separated_by_semicolons(tmp_path: Path) -> None:
     path = put(tmp_path / "a.csv", b'\xef\xbb\xbfReview;n\r\n"Good; warm, too.";1\r\nBad.;2,5\r\n')
     assert read_rows(path)[:] == {"Review": ["Good; warm, too.", "Bad."], "n": ["1", "2,5"]}
-    path = put(tmp_path / "sep.csv", b"\xef\xbb\xbfsep=|\r\na|b\r\nx,y|1\r\n")
-    assert read_rows(path)[:] == {"a": ["x,y"], "b": ["1"]}
+    for line in (b"\xef\xbb\xbfsep=|", b'"SEP=|"'):
+        path = put(tmp_path / "sep.csv", line + b"\r\na|b\r\nx,y|1\r\n")
+        assert read_rows(path)[:] == {"a": ["x,y"], "b": ["1"]}
     path = put(tmp_path / "b.csv", "a;b,n\nx;y,1\n")
     assert read_rows(path)[:] == {"a;b": ["x;y"], "n": ["1"]}
 

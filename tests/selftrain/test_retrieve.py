@@ -70,6 +70,34 @@ def test_what_is_found_is_brute_force(bank: Bank, kind: str, count: int) -> None
     assert found["text"].to_pylist() == bank.texts(found["id"].to_numpy()).to_pylist()
 
 
+def test_queries_are_searched_in_groups(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = retrieve(bank, examples(), 100, Augmentation("per-sentence"))
+    monkeypatch.setattr(retrieving, "_QUERIES_AT_ONCE", 7)
+    monkeypatch.setattr(retrieving, "_HITS_AT_ONCE", 20)
+    again = retrieve(bank, examples(), 100, Augmentation("per-sentence"))
+    assert again.table.drop("similarity") == whole.table.drop("similarity")
+    assert np.allclose(again.table["similarity"], whole.table["similarity"], atol=1e-5)
+    assert again.queries == whole.queries
+
+
+def test_a_bank_that_is_found_as_a_whole_is_searched_no_deeper(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depths: list[int] = []
+    real = retrieving._search
+
+    def search(bank: Any, queries: Any, k: int, *given: Any, **how: Any) -> Any:
+        depths.append(k)
+        return real(bank, queries, k, *given, **how)
+
+    monkeypatch.setattr(retrieving, "_search", search)
+    found = retrieve(
+        bank, examples(), 400, Augmentation("per-sentence"), exclude={"test": TEXTS[:1]}
+    )
+    assert len(found) == 399
+    assert depths[-1] < len(bank)
+
+
 def test_queries_have_the_same_share(bank: Bank) -> None:
     found = retrieve(bank, examples(), 60)
     assert [query["label"] for query in found.queries] == ["animal", "none", "water"]

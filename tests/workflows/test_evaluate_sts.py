@@ -12,7 +12,9 @@ from tilth.workflows.evaluate_sts import open_encoder, training_reader
 from tilth.workflows.settings import EncoderOptions
 from tilth.workflows.train_encoder import train_and_measure
 
-DOGS, CATS = ([f"{animal} {n}" for n in range(30)] for animal in ("a dog", "a cat"))
+DOGS, CATS, MEANINGS = (
+    [f"{animal} {n}" for n in range(30)] for animal in ("a dog", "a cat", "an animal")
+)
 
 
 @pytest.mark.parametrize("pairs", [None, 3, ["x"], "nothing-here"])
@@ -30,6 +32,7 @@ def test_pairs_of_a_training_that_are_not_there(pairs: object, tmp_path: Path) -
         ("simcse", {"one": DOGS, "two": CATS}, {"text": ["one", "two"]}),
         ("triplet", {"en": DOGS, "de": CATS, "score": [4] * 30}, {"min_score": 3}),
         ("triplet", {"captions": [*zip(DOGS, CATS, strict=True)]}, {}),
+        ("triplet", {"en": MEANINGS * 2, "de": DOGS + CATS}, {"pivot": "en"}),
     ],
 )
 def test_rows_that_an_encoder_was_trained_on(
@@ -45,6 +48,7 @@ def test_rows_that_an_encoder_was_trained_on(
     assert read is not None
     rows = read()
     assert {*rows["text_a"], *rows["text_b"]} == {*DOGS, *CATS}
+    assert len(rows) >= len(DOGS) - 2
     source.unlink()
     assert training_reader(str(tmp_path / "run")) is None
 

@@ -35,7 +35,7 @@ from tilth.data.examples import (
     refuse_other_form,
 )
 from tilth.data.labels import class_names, match_label_names
-from tilth.data.normalize import normalize_rows
+from tilth.data.normalize import row_keys
 from tilth.data.readers import read_rows, row_location
 from tilth.data.sources import source_name, split_names
 from tilth.data.split import source_hashes, written_by_model
@@ -468,20 +468,20 @@ def check_disjoint(
 ) -> None:
     """Refuse a set that equals one of others; warn where they share texts.
 
-    Texts that differ in case, punctuation or white space alone are the same.
+    Texts that differ in case, punctuation or white space alone count as shared.
 
     Args:
         left_out_of: the name of a set that is used without the shared texts.
     """
-    spelt = normalize_rows(texts)
+    keys = row_keys(texts)
     for other_name, other, known in others:
-        shared = sum(map(set(normalize_rows(known)).__contains__, spelt))
-        if _file(source) == _file(other) is not None or shared == len(texts):
+        is_same = _file(source) == _file(other) is not None
+        if is_same or all(map(set(known).__contains__, texts)):
             raise InputError(
                 f"{source_name(source)}: every text of the {name} set is in the {other_name} set "
                 f"({source_name(other)}): give texts that nothing else is done with"
             )
-        if shared:
+        if shared := int(np.isin(keys, row_keys(known)).sum()):
             then = "they are left out there" if other_name == left_out_of else (
                 "scores on it are too high"
             )  # fmt: skip

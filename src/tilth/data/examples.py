@@ -244,10 +244,11 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
         )
     if not len(source):
         raise InputError("the list has no rows: give some")
+    is_texts = all(row is None or isinstance(row, str) for row in source)
     with TempArrowWriter("the list") as writer:
         for number, row in enumerate(source):
             location = row_location(source, number, split)
-            if row is None or isinstance(row, str):
+            if isinstance(row, str) or is_texts:
                 row = {"text": row}
             if not isinstance(row, Mapping):
                 raise InputError(
@@ -333,7 +334,7 @@ def input_columns(
     flat = usual_name(TOKENS, names) if tagged else None
     if flat is not None:
         raise InputError(f"{name}column {flat!r} holds no lists of tokens, which a tagger reads")
-    others = {label} if label else set(LABEL)
+    others = {one.lower() for one in ([label] if label else LABEL)}
     strings = [n for n in names if n.lower() not in others and is_text(_type(dataset, n))]
     if len(strings) == 1:
         return (strings[0],)

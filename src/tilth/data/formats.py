@@ -172,7 +172,7 @@ def _csv(path: Path) -> Iterator[tuple[int, FileRow]]:
     first = next(lines, (1, ""))
     # Semicolons: of spreadsheets where a comma begins the decimals.
     delimiter = ";" if "," not in first[1] and ";" in first[1] else ","
-    if told := re.fullmatch("\ufeff?sep=(.)", first[1]):  # a line for Excel
+    if told := re.fullmatch(r"\ufeff?\"?sep=([^\"\w])\"?", first[1], re.IGNORECASE):  # for Excel
         delimiter, first = told[1], next(lines, (2, ""))
     return _rows_of_records(path, _quoted_records(path, chain([first], lines), delimiter))
 

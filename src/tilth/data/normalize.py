@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.hashing import text_hashes
+from tilth.data.hashing import random_keys, text_hashes
 from tilth.object_code import Compiled
 
 # A character of a script that is written without spaces, for Arrow's regular expressions.
@@ -88,6 +88,12 @@ def exact_keys(texts: pa.Array) -> NDArray[np.uint64]:
     Among 100 million texts, two different ones have the same key with a probability of 0.03%.
     """
     return text_hashes(normalize_texts(texts))  # (texts,)
+
+
+def row_keys(rows: Sequence[tuple[str, ...]]) -> NDArray[np.uint64]:
+    """Return such a key of each row of one, two or more texts."""
+    sides = [exact_keys(pa.array(side, pa.large_string())) for side in zip(*rows, strict=True)]
+    return random_keys(0, "row", *sides) if sides else np.empty(0, np.uint64)
 
 
 class _Tokens(dict[str, str]):

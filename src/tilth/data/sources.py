@@ -125,8 +125,9 @@ def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:
     match = _HUB_NAME.fullmatch(str(source))
     is_path = isinstance(source, Path) or ending_of(path) is not None or in_local_folder(path)
     if match is None or is_path:
-        is_text = len(str(source).split()) > 2 and len(path.parts) == 1 and not ending_of(path)
-        hint = '; texts in memory are rows: [{"text": ...}]' if is_text else suggestion(path)
+        hint = suggestion(path)
+        if not hint and len(str(source).split()) > 2:
+            hint = '; texts in memory are rows: [{"text": ...}]'
         raise InputError(f"{source!s:.200}: no such file or folder: check the path{hint}")
     return HubDataset(match["name"], match["config"])
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tilth.data.examples import Source
+from tilth.data.examples import Source, usual_name
 from tilth.data.labels import is_text
 from tilth.data.normalize import exact_keys
 from tilth.encoders.graded_pairs import NEGATIVE, TEXT_A, TEXT_B
@@ -80,7 +80,7 @@ def _read(table: pa.Table, where: str) -> pa.Table:
     if set(_NLI) <= set(table.column_names):
         return nli_triples(table, where)
     texts = [field.name for field in table.schema if is_text(field.type)]
-    single = next((name for name in _TEXT if name in texts), texts[0] if len(texts) == 1 else None)
+    single = usual_name(_TEXT, texts) or (texts[0] if len(texts) == 1 else None)
     if single is not None and not usual_columns(texts):
         text = table[single].cast(pa.large_string())
         before = table[_ORIGINAL].cast(pa.large_string()) if _ORIGINAL in texts else text

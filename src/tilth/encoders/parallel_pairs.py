@@ -104,9 +104,11 @@ def _each(sources: Source | Sequence[Source]) -> Iterator[Source]:
 
 
 def places_of(sources: Source | Sequence[Source]) -> list[str]:
-    """Return the names of sources that are not in memory, of files and folders as whole paths."""
-    named = [source for source in _each(sources) if isinstance(source, str | Path)]
-    return [str(Path(one).resolve() if Path(one).exists() else one) for one in named]
+    """Return the names of sources, files and folders as whole paths; none if one is in memory."""
+    named = list(_each(sources))
+    if not all(isinstance(source, str | Path) for source in named):
+        return []
+    return [str(Path(str(one)).resolve() if Path(str(one)).exists() else one) for one in named]
 
 
 def open_sources(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Rows: TypeAlias = "Dataset | Sequence[Mapping[str, Any]]"
 
 _PAIR = ("text_a", "text_b")
-_SINGLE = "text"
+_NEGATIVE, _SINGLE = "negative", "text"
 _ROWS_AT_ONCE = 10_000
 
 
@@ -46,7 +46,7 @@ class Overlap:
 def find_overlap(training: Rows, sets: Iterable[StsSet]) -> dict[str, Overlap]:
     """Return the overlap with each set, by its name.
 
-    Texts of a row are text_a and text_b, else text, else every column of texts.
+    Texts of a row are text_a, text_b and negative, else text, else every column of texts.
     """
     index = _Index(sets)
     for texts in _texts_of_rows(training):
@@ -104,7 +104,7 @@ def _texts_of_rows(rows: Rows) -> Iterator[list[str]]:
     """Yield the texts of each row."""
     for number, row in enumerate(_each_row(rows)):
         if all(name in row for name in _PAIR):
-            texts = [row[name] for name in _PAIR]
+            texts = [row[name] for name in (*_PAIR, _NEGATIVE) if name in row]
         else:
             texts = [row[_SINGLE]] if _SINGLE in row else list(row.values())
         texts = [text for text in texts if isinstance(text, str)]
@@ -122,7 +122,8 @@ def _each_row(rows: Rows) -> Iterator[Mapping[str, Any]]:
         yield from rows
         return
     names = rows.column_names
-    wanted = [name for name in _PAIR if set(_PAIR) <= set(names)]
+    is_pair = set(_PAIR) <= set(names)
+    wanted = [name for name in (*_PAIR, _NEGATIVE) if is_pair and name in names]
     wanted = wanted or [name for name in names if name == _SINGLE] or list(names)
     for batch in rows.select_columns(wanted).with_format(None).iter(batch_size=_ROWS_AT_ONCE):
         for values in zip(*(batch[name] for name in wanted), strict=True):

@@ -65,8 +65,8 @@ def probabilities(
         raise InputError(f"model {classifier.name!r} is a tagger: it labels tokens, not texts")
     reads = classifier.texts_per_input
     for index, row in enumerate(texts):
-        is_row = isinstance(row, tuple | list) and all(isinstance(text, str) for text in row)
-        if not is_row or len(row) not in (1, 2):
+        is_row = hasattr(row, "__len__") and not isinstance(row, str) and len(row) in (1, 2)
+        if not is_row or not all(isinstance(text, str) for text in row):
             raise InputError(f"text {index}: {row!r:.80} is neither a text nor a pair of texts")
         if reads not in (None, len(row)):
             other = "pairs of texts" if reads == 2 else "single texts"

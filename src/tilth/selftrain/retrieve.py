@@ -250,11 +250,10 @@ def _firsts(
 
 
 def _search(bank: Bank, queries: Queries, k: int, how: Augmentation, *, quiet: bool) -> _Hits:
-    """Return the sentences among the k nearest of any query; memory holds the hits of a search."""
+    """Return the sentences among the k nearest of any query; memory holds some searches' hits."""
     at_once = max(1, min(_QUERIES_AT_ONCE, _HITS_AT_ONCE // k))
     # Of each sentence so far: best rank and similarity there, greatest similarity and its query.
-    kinds = (np.int64, np.int64, np.float32, np.float32, np.int64)
-    best: list[NDArray[Any]] = [np.empty(0, kind) for kind in kinds]
+    found: list[list[NDArray[Any]]] = []
     cut = False
     with Progress(len(queries), quiet=quiet, what="queries") as progress:
         for start in range(0, len(queries), at_once):
@@ -265,17 +264,18 @@ def _search(bank: Bank, queries: Queries, k: int, how: Augmentation, *, quiet: b
             cut |= k < len(bank) and bool((hits.ids[:, -1] >= 0).any())
             query, rank = np.nonzero(hits.ids >= 0)
             cosine = hits.similarity[query, rank]
-            new: list[NDArray[Any]] = [hits.ids[query, rank], rank, cosine, cosine, query + start]
-            best = _best_of([np.concatenate(both) for both in zip(best, new, strict=True)])
+            found.append([hits.ids[query, rank], rank, cosine, cosine, query + start])
+            if sum(len(one[0]) for one in found[1:]) > max(_HITS_AT_ONCE, len(found[0][0])):
+                found = [_best_of(found)]
             progress.advance(len(some))
-    ids, rank, at_rank, cosine, query = best
+    ids, rank, at_rank, cosine, query = _best_of(found)
     order = np.lexsort((ids, -at_rank, rank))
     return _Hits(ids[order], cosine[order], query[order], cut)
 
 
-def _best_of(hits: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+def _best_of(hits: Sequence[list[NDArray[Any]]]) -> list[NDArray[Any]]:
     """Reduce ids, ranks, similarities there, similarities and queries to one of each id."""
-    ids, rank, at_rank, cosine, query = hits
+    ids, rank, at_rank, cosine, query = map(np.concatenate, zip(*hits, strict=True))
     first, nearest = _firsts(ids, rank, -at_rank), _firsts(ids, -cosine, query)
     return [ids[first], rank[first], at_rank[first], cosine[nearest], query[nearest]]
 

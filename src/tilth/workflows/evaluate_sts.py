@@ -182,7 +182,13 @@ def evaluate_sts_to_run(
     found = read_sets(data, settings.sets, columns)
     check_sets(found, protocol)
     encoder = open_encoder(name, found, pooling=settings.pooling, device=device)
-    rows = None if read is None else read()
+    rows = None
+    try:
+        rows = None if read is None else read()
+    except InputError as error:
+        if training is not None or settings.drop_overlap:
+            raise
+        log.warning("the overlap with the training rows is not known: %s", error)
     run = None
     if out is not None:
         recorded = asdict(settings) | {"sets": [sts.name for sts in found]}
@@ -240,8 +246,8 @@ def training_reader(name: str) -> Callable[[], Dataset] | None:
     if run["command"] == "train simcse":
         return lambda: read_contrastive(places, run["settings"].get("variant"), text)
     if run["command"] == "train triplet":
-        how = {"min_score": run["settings"].get("min_score"), "names": (text, label)}
-        return lambda: read_parallel(places, **how).all_rows()
+        how = {name: run["settings"].get(name) for name in ("pivot", "min_score", "seed")}
+        return lambda: read_parallel(places, **how, names=(text, label)).all_rows()
     return lambda: _read_training(places[0], (text, label))
 
 

@@ -165,8 +165,9 @@ class Growing(ABC):
         try:
             self._timed(source, make)
         except TilthError as error:  # such as raw text in a language that the rewriter cannot read
-            took = time.monotonic() - began
-            self.run.resolve(f"seconds of {source}, left out", lambda: took)
+            took, lost = time.monotonic() - began, f"seconds of {source}, left out"
+            before = sum(name.startswith(lost) for name in self.run.resolved)
+            self.run.resolve(f"{lost} {before + 1}", lambda: took)
             log.warning("left out: %s (%s)", source, error)
             self.failed[source] = str(error)
 
@@ -239,7 +240,7 @@ class Growing(ABC):
     def stopped(self) -> str:
         """Return what is said after Ctrl-C: which model the run holds."""
         arm = ""
-        if is_whole(self.run.path / MODEL):  # while another is trained, kept.json names none
+        if is_whole(self.run.path / MODEL):  # while another is saved, kept.json names none
             arm = self.kept.arm or (read_results(self.run.path) or {}).get("arm", "")
         held = f"{MODEL} holds the best so far ({arm})" if arm else "no model was kept yet"
         return f"{held}, the same command goes on from there"

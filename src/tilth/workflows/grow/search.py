@@ -106,6 +106,7 @@ class Search:
     _seconds: dict[int, float] = field(default_factory=dict)
     _answers: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     _cut: set[tuple[int, str]] = field(default_factory=set)
+    _paces: dict[Any, float] = field(default_factory=dict)  # by trials and teacher, the last
 
     def __post_init__(self) -> None:
         for index in self.run.done():
@@ -150,10 +151,17 @@ class Search:
         """
         if self.done(arm):
             return self._mean_seconds(arm)
-        known = [one for one in self.usable if self.done(one) and self._estimate(one) > _TELLING]
+        key = len(self._answers), self.trainer.teacher
+        if key not in self._paces:
+            self._paces = {key: self._pace()}
+        return self._estimate(arm) * self._paces[key]
+
+    def _pace(self) -> float:
+        """Return the seconds of trials over their estimates."""
+        known = [arm for arm in self.usable if self.done(arm) and self._estimate(arm) > _TELLING]
         expected = sum(map(self._estimate, known))
         pace = sum(map(self._mean_seconds, known)) / expected if known else 1.0
-        return self._estimate(arm) * min(max(pace, 1 / _PACE), _PACE)
+        return min(max(pace, 1 / _PACE), _PACE)
 
     def _mean_seconds(self, arm: Arm) -> float:
         return float(np.mean([self._seconds[self._index(arm, fold)] for fold in self.done(arm)]))

@@ -107,8 +107,8 @@ def _read(place: Source, split: str, names: Names) -> LabeledExamples:
     grades = np.array(pairs[LABEL][:], np.float64)  # (pairs,)
     texts: list[tuple[str, ...]] = [*zip(pairs[TEXT_A][:], pairs[TEXT_B][:], strict=True)]
     first: dict[tuple[str, ...], int] = {}
-    for row, pair in enumerate(_either_way(texts)):
-        first.setdefault(pair, row)
+    for row, pair in enumerate(texts):
+        first.setdefault(tuple(sorted(pair)), row)
     found = LabeledExamples("class", [LABEL], texts, None, _targets(grades))
     return found.select(np.array([*first.values()], np.int64))
 
@@ -225,6 +225,10 @@ class SimilaritySearch(Search):
         return _interval(one - two, ones - twos)
 
     _settling_gain = gain
+
+    def _pace(self) -> float:
+        """Return 1: the trials of a repeat share a training, whose seconds the first one has."""
+        return 1.0
 
     def _last(self, arm: Arm) -> float:
         """Return the seconds of the last training: a repeat's first trial holds all of it."""
