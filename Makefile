@@ -49,4 +49,4 @@ $(READY): pyproject.toml constraints.txt starter/pyproject.toml
 	touch $(READY)
 
 clean:  ## remove the environment and what tools left behind
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

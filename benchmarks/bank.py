@@ -256,7 +256,8 @@ def encode(arguments: argparse.Namespace, folder: Path) -> None:  # noqa: ARG001
     texts: list[str] = []
     for file in sorted((arguments.data / "bank").glob("*.txt.gz")):
         with gzip.open(file, "rt", encoding="utf-8") as lines:
-            block = Block(file.name, 0, 1, "".join(islice(lines, 4000)).encode())
+            data = "".join(islice(lines, 4000)).encode()
+            block = Block(file.name, 0, 1, data, len(data))
         texts += sentences_of_documents(block).table["text"].to_pylist()
     encoder = read_static("starter-static")
     assert encoder is not None

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tilth
+from few_labels import words
 from tilth.evaluate.sts_sets import read_sets
 from tilth.metrics.significance import mean_interval
 from tilth.models.lm import LM
@@ -81,7 +82,7 @@ def main() -> None:
                 if base is not None:
                     gains = scores - (base.mean(1) if name == "all" else base.T[names.index(name)])
                     gain = mean_interval([100 * one for one in gains[~np.isnan(gains)]])
-                    line += f", gain {gain.value:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}] points"
+                    line += f", gain {words(gain, '+')} points"
                 print(line, flush=True)
             base = found if base is None else base
 

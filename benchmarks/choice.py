@@ -27,9 +27,9 @@ ERRORS = (0.0, 1.0, 2.0, 3.0)  # standard errors that a gain must exceed
 
 
 def leads_of(file: Path, default: str) -> list[float]:
-    """Return how far each other way of a cell that may be kept leads the default."""
+    """Return how far each other way of a cell that may be kept leads the default, if it has it."""
     found = json.loads(file.read_text(encoding="utf-8"))
-    return [
+    return [] if default not in found else [
         one["accuracy"] - found[default]["accuracy"] for name, one in found.items()
         if name not in (default, BY_DESCRIPTION)
     ]  # fmt: skip
@@ -63,8 +63,8 @@ def main() -> int:
     parser.add_argument("--default", default=SELF_TRAINED[0].name)
     asked: Any = parser.parse_args()
     files = [file for folder in asked.out for file in sorted(folder.glob("held-back*/*.json"))]
-    cells = [leads_of(file, asked.default) for file in files]
-    print(f"{len(cells)} cells, {asked.ways} ways\n")
+    cells = [leads for file in files if (leads := leads_of(file, asked.default))]
+    print(f"{len(cells)} of {len(files)} cells have the default, {asked.ways} ways\n")
     print("| measured rows |" + "".join(f" above {least:g} |" for least in ERRORS))
     print("| --- |" + " --- |" * len(ERRORS))
     for rows in map(int, asked.rows.split(",")):

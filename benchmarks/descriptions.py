@@ -38,7 +38,7 @@ def answers(
     """Yield scale, penalty and the probabilities of texts, (texts, labels)."""
     whole = whole_fold(made.task.rows)
     for scale, penalty in settings:
-        sources._COSINE, sources._PENALTY = scale, penalty
+        sources.COSINE_UNIT, sources._PENALTY = scale, penalty
         adapts = f"{penalty:g}" if len(made.task.rows) else ""
         yield f"{scale:g}", adapts, made.by_description(texts, whole)
     if len(made.task.rows):

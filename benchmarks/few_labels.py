@@ -136,6 +136,13 @@ def main() -> None:
     kind = "held-back cells" if asked.held_back else "cells"
     cells = asked.out / (kind if asked.teacher == CONTRAST else f"{kind} of {asked.teacher}")
     cells.mkdir(parents=True, exist_ok=True)
+    about, known = cells / "about.txt", ("raw", "held_back", "model", "base")
+    now = "\n".join(f"{name}: {getattr(asked, name)}" for name in known)
+    if about.is_file() and about.read_text(encoding="utf-8") != now:
+        parser.error(
+            f"{cells} holds figures of {about.read_text(encoding='utf-8')!r}: another --out"
+        )
+    about.write_text(now, encoding="utf-8")
     only = [name for name in asked.only.split(";") if name]
     head = ("task, rows", "system", "draws", "accuracy", "over the best baseline",
             "over the teacher", "seconds")  # fmt: skip

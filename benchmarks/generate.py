@@ -203,6 +203,8 @@ def main() -> None:
         engines[precision] = Engine(lm, GenerateSettings(), heads=heads, rows=rows)
     print(f"{args.model}: {len(texts)} inputs for tilth, {few} for the original, per round")
     theirs(peer, task, texts[:1])
+    for engine in engines.values():
+        ours(engine, task, texts[:1], args.part)
     ratios: dict[str, list[float]] = {name: [] for name in engines}
     for number in range(args.rounds):
         mine = texts[number * few % len(texts) :][:few]

@@ -42,7 +42,9 @@ def tilth(*words: object, out: Path) -> Path:
     """Run a command into a run folder, unless it ended there before."""
     if not (out / "finished").is_file():
         command = [sys.executable, "-m", "tilth", *map(str, words), "--out", str(out)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stderr)
         (out / "finished").touch()
     return out
 

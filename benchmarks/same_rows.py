@@ -9,6 +9,7 @@ worktree). Every column of every row of their data sets has to be equal; the exi
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -55,7 +56,9 @@ def rows(folder: Path) -> pa.Table:
 
 def main() -> int:
     """Run both versions and compare."""
-    revision = sys.argv[1]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("revision", help="that the working tree is compared with")
+    revision = parser.parse_args().revision
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         old, inputs = place / "old", place / "inputs"

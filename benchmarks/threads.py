@@ -22,6 +22,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+# The environment without settings of threads.
+PLAIN = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_", "MKL_"))}
 ONE = {"OMP_NUM_THREADS": "1"}
 SETTINGS: dict[str, dict[str, str]] = {
     "libraries": {},
@@ -89,7 +91,7 @@ def seconds_of(job: str, setting: dict[str, str]) -> float:
     """Run a job in a process of its own; return how long the work took."""
     done = subprocess.run(
         [sys.executable, __file__, "--work", job],
-        env={**os.environ, **setting}, capture_output=True, text=True, check=False,
+        env={**PLAIN, **setting}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(done.stderr)

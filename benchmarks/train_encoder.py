@@ -1,6 +1,6 @@
 """Training an encoder: tilth against sentence-transformers' plain defaults, pairs per second.
 
-    python benchmarks/train_encoder.py                  # the starter encoder
+    python benchmarks/train_encoder.py                  # starter-mlm
     python benchmarks/train_encoder.py --base FOLDER    # another one, such as all-MiniLM-L6-v2
     python benchmarks/train_encoder.py --pairs FILE     # other pairs than the made ones
 

@@ -127,7 +127,7 @@ def choose(pairs: list[dict[str, Any]], rng: random.Random) -> list[dict[str, An
 def tokenise(
     pairs: list[dict[str, Any]], tokenizer: PreTrainedTokenizerFast, tasks: Path
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a mix (see train_lm.Mix); pairs that are too long are left out."""
+    """Return the arrays of a mix (see mix.Mix); pairs that are too long are left out."""
 
     def encode(texts: list[str]) -> list[list[int]]:
         return tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []  # type: ignore

@@ -2,7 +2,7 @@
 
     python -m starter.training.lm.pairs --data ../shared/data --work /tmp/starter-work
 
-reads what lm_sentences.py wrote and writes `pairs/SOURCE.jsonl`, one pair a line: kind, label, x1,
+reads what sentences.py wrote and writes `pairs/SOURCE.jsonl`, one pair a line: kind, label, x1,
 x2. A source whose file exists is not made again.
 """
 

@@ -1,4 +1,4 @@
-"""Train the starter LM on the mix that lm_data.py wrote.
+"""Train the starter LM on the mix that data.py wrote.
 
     python -m starter.training.lm.train --work /tmp/starter-work --tokens 10_000_000
 

@@ -1,6 +1,6 @@
-"""The figures of the starter encoder's card: STS before any training, mean-pooled and [CLS].
+"""The figures of starter-mlm's card: STS before any training, mean-pooled and [CLS].
 
-    python -m starter.training.mlm.measure --model starter --data ../shared/data
+    python -m starter.training.mlm.measure --model starter-mlm --data ../shared/data
 
 prints one JSON object for each pooling.
 """

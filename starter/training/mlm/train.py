@@ -1,4 +1,4 @@
-"""Stage 2 of the starter encoder: masked language modelling on what mlm_data.py wrote.
+"""Stage 2 of starter-mlm: masked language modelling on what data.py wrote.
 
     python -m starter.training.mlm.train --work /tmp/mlm-work --tokens 60_000_000
 

@@ -3,7 +3,7 @@
     python -m starter.training.seq2seq.rewrite_data --work /tmp/s2s-work
 
 makes the corpus as `tilth paraphrase corpus` does, from all files in `drafts/`, and writes
-`rewrite.npz` and `rewrite-dev.npz`, pairs with their tags as `train_seq2seq.py` reads them.
+`rewrite.npz` and `rewrite-dev.npz`, pairs with their tags as `train.py` reads them.
 """
 
 from __future__ import annotations

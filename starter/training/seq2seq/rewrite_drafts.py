@@ -1,10 +1,11 @@
 """Stage 2 of the starter rewriter: sentence pairs that may be paraphrases, from several makers.
 
-    python -m ...seq2seq.rewrite_drafts rules        --data ../shared/data --work /tmp/s2s-work
-    python -m ...seq2seq.rewrite_drafts cotranslated --data ../shared/data --work /tmp/s2s-work
-    python -m ...seq2seq.rewrite_drafts neighbours   --work /tmp/s2s-work --vectors /tmp/static-work
-    python -m ...seq2seq.rewrite_drafts translated   --data ../shared/data --work /tmp/s2s-work
-    python -m ...seq2seq.rewrite_drafts round-trips  --work /tmp/s2s-work
+    drafts='python -m starter.training.seq2seq.rewrite_drafts'
+    $drafts rules        --data ../shared/data --work /tmp/s2s-work
+    $drafts cotranslated --data ../shared/data --work /tmp/s2s-work
+    $drafts neighbours   --work /tmp/s2s-work --vectors /tmp/static-work
+    $drafts translated   --data ../shared/data --work /tmp/s2s-work
+    $drafts round-trips  --work /tmp/s2s-work
 
 Each writes `drafts/MAKER.jsonl` (text_a, text_b); `translated` and `round-trips` need the trained
 translator. Nothing is checked for meaning here: `rewrite_data.py` scores all and keeps the good.
