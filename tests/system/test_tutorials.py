@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.selftrain.labelled import classed
+from tests.selftrain.labelled import classed, tagged
 from tests.system.commands import tilth
 from tests.test_docs import BLOCK, ROOT
 from tests.tiny import graded_pairs, salads, write_lines, write_rows
@@ -21,7 +21,9 @@ SMALLER: dict[str, list[object]] = {
     "curate": ["--min-label-fit", -1],  # of a dozen texts, a label could lose all
     "augment": ["--count", 30, *FEW_STEPS],
     "train classifier": FEW_STEPS,
+    "train tagger": FEW_STEPS,
     "train encoder": ["--epochs", 0.5],
+    "export": ["--tolerance", 100],  # a tagger of few steps is unsure of all
     "train triplet": ["--epochs", 1],
 }
 
@@ -56,6 +58,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_a_tutorial_runs(page: Path, folder: Path) -> None:
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    if page.stem == "tagger":
+        for name, rows in (("train", tagged(24)), ("test", tagged(12, seed=5))):
+            write_rows(folder / f"{name}.jsonl", rows)
     for kind, text in blocks:
         if kind == "yaml":
             (folder / "tickets.yaml").write_text(text)
