@@ -23,7 +23,7 @@ SMALLER: dict[str, list[object]] = {
     "train classifier": FEW_STEPS,
     "train tagger": FEW_STEPS,
     "train encoder": ["--epochs", 0.5],
-    "export": ["--tolerance", 100],  # a tagger of few steps is unsure of all
+    "export": ["--tolerance", 1],  # a tagger of few steps is unsure of all
     "train triplet": ["--epochs", 1],
 }
 
