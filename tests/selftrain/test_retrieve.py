@@ -73,7 +73,7 @@ def test_what_is_found_is_brute_force(bank: Bank, kind: str, count: int) -> None
 def test_queries_are_searched_in_groups(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = retrieve(bank, examples(), 100, Augmentation("per-sentence"))
     monkeypatch.setattr(retrieving, "_QUERIES_AT_ONCE", 7)
-    monkeypatch.setattr(retrieving, "_HITS_AT_ONCE", 20)
+    monkeypatch.setattr(retrieving, "_HITS_KEPT", 20)
     again = retrieve(bank, examples(), 100, Augmentation("per-sentence"))
     assert again.table.drop("similarity") == whole.table.drop("similarity")
     assert np.allclose(again.table["similarity"], whole.table["similarity"], atol=1e-5)

@@ -31,6 +31,7 @@ PART = 4096
 _FILTERS = ("min_similarity", "sources", "near", "index")
 _ABOUT = {"sentences": int, "left_out": dict, "queries": list}  # keys of results.json
 _HITS_AT_ONCE = 20_000_000  # of one search: 240 MB
+_HITS_KEPT = 4_000_000  # of several searches, until one of each sentence is kept: 130 MB
 _QUERIES_AT_ONCE = 256
 # Queries share some of their hits: so many more are searched at first.
 _MORE = 1.5
@@ -265,7 +266,7 @@ def _search(bank: Bank, queries: Queries, k: int, how: Augmentation, *, quiet: b
             query, rank = np.nonzero(hits.ids >= 0)
             cosine = hits.similarity[query, rank]
             found.append([hits.ids[query, rank], rank, cosine, cosine, query + start])
-            if sum(len(one[0]) for one in found[1:]) > max(_HITS_AT_ONCE, len(found[0][0])):
+            if sum(len(one[0]) for one in found[1:]) > max(_HITS_KEPT, len(found[0][0])):
                 found = [_best_of(found)]
             progress.advance(len(some))
     ids, rank, at_rank, cosine, query = _best_of(found)
