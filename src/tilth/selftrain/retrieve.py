@@ -253,7 +253,7 @@ def _firsts(
 def _search(bank: Bank, queries: Queries, k: int, how: Augmentation, *, quiet: bool) -> _Hits:
     """Return the sentences among the k nearest of any query; memory holds some searches' hits."""
     at_once = max(1, min(_QUERIES_AT_ONCE, _HITS_AT_ONCE // k))
-    # Of each sentence so far: best rank and similarity there, greatest similarity and its query.
+    # Of hits: id, best rank, similarity there, greatest similarity, and the query of that.
     found: list[list[NDArray[Any]]] = []
     cut = False
     with Progress(len(queries), quiet=quiet, what="queries") as progress:

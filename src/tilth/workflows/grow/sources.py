@@ -113,6 +113,11 @@ def fastest(work: Callable[[], object], count: int = 2) -> float:
     return min(times)
 
 
+def _made_before(folder: Path) -> Dataset | None:
+    """Return the rows of a nested run; None: it is not finished."""
+    return load_folder(folder / "dataset") if (folder / "dataset").is_dir() else None
+
+
 class RowSources:
     """What the sources of both tasks read, and the rewriter.
 
@@ -149,12 +154,11 @@ class RowSources:
 
     def _written(self, request: Callable[[], GenerateRequest]) -> Dataset:
         """Return what the language model writes; a finished run is read without the model."""
-        from tilth.generation.generate import load_rows, run_generate
+        from tilth.generation.generate import run_generate
 
         folder = self.out / TEXTS
-        if (folder / "dataset").is_dir():
-            return load_rows(folder)
-        return run_generate(request(), folder, quiet=True)
+        made = _made_before(folder)
+        return run_generate(request(), folder, quiet=True) if made is None else made
 
     def measure_paraphrasing(self, texts: Sequence[str]) -> float:
         """Return the texts a second that are paraphrased."""
@@ -171,7 +175,7 @@ class RowSources:
         from tilth.paraphrase.settings import RewriteSettings
 
         folder = self.out / PARAPHRASES[setting]
-        if (folder / "dataset").is_dir() and len(made := load_folder(folder / "dataset")):
+        if made := _made_before(folder):
             return made
         meaning, wording = REWRITES[setting]
         how = RewriteSettings(meaning, wording, beams=_BEAMS, seed=self.settings.seed)
