@@ -15,7 +15,6 @@ called once, after the defaults are set.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import itertools
 import json
@@ -29,6 +28,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from inputs import script_parser
 from tilth.bank import Bank
 from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import LabeledExamples, concatenate, labeled_examples, repeat
@@ -314,9 +314,9 @@ def print_choices(out: Path, seeds: int, draws: int = 300) -> None:
                 by_seed[at] = _gain(last, losses, count, draws, last=False)
         done = by_step[np.isfinite(by_step)].tolist()
         if done:
-            seed = f", seed {np.nanmean(by_seed):+.2f}" if np.isfinite(by_seed).any() else ""
+            drawn = f", seed {np.nanmean(by_seed):+.2f}" if np.isfinite(by_seed).any() else ""
             print(
-                f"{count:4} rows: step {said(mean_interval(done))} of {len(done)} trainings{seed}"
+                f"{count:4} rows: step {said(mean_interval(done))} of {len(done)} trainings{drawn}"
             )
 
 
@@ -375,7 +375,7 @@ def print_test(data: Path, out: Path, seeds: int) -> None:
 
 def main() -> int:
     """Train what is missing, and print."""
-    parser = argparse.ArgumentParser()
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)

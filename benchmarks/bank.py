@@ -30,6 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import faiss
@@ -41,6 +42,7 @@ import torch
 from numpy.typing import NDArray
 
 from bank_build import build
+from inputs import script_parser
 from tilth.bank import Bank
 from tilth.bank.bank import DEFAULT_OVERSAMPLE
 from tilth.bank.ingest.documents import Block
@@ -85,7 +87,7 @@ class Made:
         """Return some vectors, (rows, dimension)."""
         rng = np.random.default_rng(number + 1)
         # The same noise, its dimensions and signs moved: new numbers would take most of the time.
-        signs = rng.choice(np.float32([-1, 1]), DIMENSION)
+        signs = rng.choice(np.array([-1, 1], np.float32), DIMENSION)
         noise = self._noise[:rows, rng.permutation(DIMENSION)] * signs
         if self._real is not None:
             places = (number * SHARD + np.arange(rows)) % len(self._real)
@@ -99,7 +101,8 @@ class Made:
         """Return means of a few sentences and single ones, in turn."""
         vectors = self.chunk(10**6, 4 * count)
         means = vectors[:count] + vectors[count : 2 * count] * (np.arange(count) % 2)[:, None]
-        return (means / np.linalg.norm(means, axis=1, keepdims=True)).astype(np.float32)
+        queries: Floats = means / np.linalg.norm(means, axis=1, keepdims=True)
+        return queries.astype(np.float32)
 
 
 Stored = dict[str, tuple[list[MappedShard], Quantizer]]
@@ -123,7 +126,7 @@ def prepare(
             place = folder / format_ / f"{number:05d}"
             place.mkdir(parents=True)
             codes = quantizer.encode(chunk)
-            arrays = {
+            arrays: dict[str, NDArray[Any] | None] = {
                 "codes.npy": codes.codes,
                 "scales.npy": codes.scales,
                 "fine.npy": codes.residual,
@@ -165,7 +168,7 @@ def total(values: NDArray[np.int64]) -> int:
     found = np.int64(0)
     for place in range(len(values)):
         found += values[place]
-    return found
+    return int(found)
 
 
 def read(codes: list[NDArray[np.uint8]], threads: int) -> None:
@@ -310,10 +313,9 @@ def scan(arguments: argparse.Namespace, folder: Path) -> None:
     codes = [shard.codes for shard in stored["int8"][0]]
     ours: Sides = {READ: lambda: read(codes, THREADS)}
     for format_, (shards, quantizer) in stored.items():
-        ours[f"tilth {format_}, scan"] = lambda s=shards, c=quantizer: search(
-            s, c, queries, k, again=False
-        )
-        ours[f"tilth {format_}"] = lambda s=shards, c=quantizer: search(s, c, queries, k)
+        given = (shards, quantizer, queries, k)
+        ours[f"tilth {format_}, scan"] = partial(search, *given, again=False)
+        ours[f"tilth {format_}"] = partial(search, *given)
     size = 4 * DIMENSION * count + sum(
         quantizer.bytes_stored * count for _, quantizer in stored.values()
     )
@@ -362,7 +364,7 @@ def many(arguments: argparse.Namespace, folder: Path) -> None:
     true, stored = prepare(vectors, queries[:500], k, folder)
     sides: Sides = {"FAISS IndexFlatIP": lambda: flat.search(queries, k)}
     for format_, (shards, quantizer) in stored.items():
-        sides[f"tilth {format_}"] = lambda s=shards, c=quantizer: search(s, c, queries, k)
+        sides[f"tilth {format_}"] = partial(search, shards, quantizer, queries, k)
     seconds = timed(arguments.rounds, sides)
     print(f"{count:,} x {DIMENSION}, {len(queries):,} queries, k = {k:,}, {THREADS} threads")
     for name, value in seconds.items():
@@ -381,9 +383,7 @@ PARTS = {
 
 def main() -> None:
     """Run a part."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--sentences", type=int, help="default: 4 million, many: 1 million")
     parser.add_argument("--queries", type=int, help="default: 2, many: 5,000, index: 150")

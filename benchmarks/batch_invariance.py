@@ -8,11 +8,9 @@ of tries whose text is the same.
 
 from __future__ import annotations
 
-import argparse
-
 import torch
 
-from inputs import joined_sentences
+from inputs import joined_sentences, script_parser
 from tilth.generation.attempts import Attempts, Job, Outcome, items_from_inputs
 from tilth.generation.engine import Engine
 from tilth.generation.settings import GenerateSettings
@@ -43,7 +41,7 @@ def texts(lm: LM, rows: int, inputs: list[str]) -> dict[tuple[str, str, int], st
 
 def main() -> None:
     """Compare every number of rows with the first."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("--model", default="starter")
     parser.add_argument("--inputs", type=int, default=200)
     parser.add_argument("--rows", type=int, nargs="+", default=[64, 16, 200, 384])
@@ -51,6 +49,7 @@ def main() -> None:
     inputs = joined_sentences(args.inputs)
     for precision in ("float32", "bfloat16"):
         lm = load_lm(args.model, precision=precision)
+        assert isinstance(lm, LM), "a server chooses its batches itself"
         first, *others = args.rows
         base = texts(lm, first, inputs)
         for rows in others:

@@ -10,7 +10,6 @@ and the gain over one candidate at the same decay, with its 95% interval (Studen
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import defaultdict
 from itertools import pairwise, product
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 import tilth
 from few_labels import words
+from inputs import script_parser
 from tilth.evaluate.sts_sets import read_sets
 from tilth.metrics.significance import mean_interval
 from tilth.models.lm import LM
@@ -58,7 +58,7 @@ def in_order(lm: LM, inputs: list[str], **settings: float) -> NDArray[np.float64
 
 def main() -> None:
     """Compare every number of candidates with one."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default="starter")
     parser.add_argument("--inputs", type=int, default=300)

@@ -12,7 +12,6 @@ much better the default is than what is kept, in points, the mean over cells and
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from inputs import script_parser
 from tilth.workflows.grow.arms import BY_DESCRIPTION, SELF_TRAINED
 
 DISCORDANT = 25.0  # % of rows, at least, that one of two ways alone gets right
@@ -55,7 +55,7 @@ def losses(leads: list[float], rows: int, ways: int, repeats: int, seed: int) ->
 
 def main() -> int:
     """Print a table: measured rows, and the loss for each number of standard errors."""
-    parser = argparse.ArgumentParser()
+    parser = script_parser(__doc__)
     parser.add_argument("--out", type=Path, nargs="+", required=True)
     parser.add_argument("--rows", default="12,30,60,150")
     parser.add_argument("--ways", type=int, default=25)

@@ -28,6 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from inputs import script_parser
 from tilth.runs import Progress, Run
 from tilth.runs.backends import PartJob, PartWork, make_parts
 from tilth.runs.cluster import Cluster
@@ -146,7 +147,7 @@ def _compare(rounds: int, rate: Any, unit: str) -> None:
 
 def main() -> None:
     """Run one measurement."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     kinds = {one.__name__: one for one in (empty, files, generate, bank)}
     parser.add_argument("kind", choices=kinds)
     parser.add_argument("--parts", type=int, default=100_000)

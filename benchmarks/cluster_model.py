@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inputs import script_parser
+
 HOUR = 3600.0
 
 
@@ -224,7 +226,7 @@ def measure_bank(arguments: argparse.Namespace) -> None:
     """Print the processor time of each step of a build for a raw sentence, on one core."""
     from tilth.bank import Bank
     from tilth.bank import build as building
-    from tilth.bank.ingest import deduplicate
+    from tilth.bank.ingest import deduplicate, duplicate_steps
     from tilth.bank.ingest import parts as ingest
 
     spent: dict[str, float] = {}
@@ -252,8 +254,9 @@ def measure_bank(arguments: argparse.Namespace) -> None:
         kind = f"duplicates, {task.step}" + (f" {task.key[:5]}" if task.step == "dropped" else "")
         timed(kind, do_task)(task, plan)
 
-    do_task, deduplicate.do_task = deduplicate.do_task, timed_step
-    ingest._groups = timed_items("read", ingest._groups)  # type: ignore[assignment]
+    do_task = duplicate_steps.do_task
+    deduplicate.do_task = timed_step  # type: ignore[attr-defined]
+    ingest._groups = timed_items("read", ingest._groups)
     for name in ("make_parts", "find_duplicates", "make_shards"):
         setattr(building, name, timed(name, getattr(building, name)))
     with tempfile.TemporaryDirectory() as folder:
@@ -285,7 +288,7 @@ def measure_generate(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     """Measure constants, or predict."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     kinds = {"predict": predict, "measure-bank": measure_bank, "measure-generate": measure_generate}
     parser.add_argument("kind", choices=kinds)
     parser.add_argument("--inputs", type=Path, help="of a measurement")

@@ -12,7 +12,6 @@ the probability of the answer, the expected calibration error and the logarithmi
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 import tilth.workflows.grow.sources as sources
 from grow import OWN, inputs, table
+from inputs import script_parser
 from tilth.classifiers.logistic import logistic, probabilities
 from tilth.errors import InputError
 from tilth.metrics.scores import calibration
@@ -38,7 +38,8 @@ def answers(
     """Yield scale, penalty and the probabilities of texts, (texts, labels)."""
     whole = whole_fold(made.task.rows)
     for scale, penalty in settings:
-        sources.COSINE_UNIT, sources._PENALTY = scale, penalty
+        sources.COSINE_UNIT = scale  # type: ignore[attr-defined]
+        sources._PENALTY = penalty
         adapts = f"{penalty:g}" if len(made.task.rows) else ""
         yield f"{scale:g}", adapts, made.by_description(texts, whole)
     if len(made.task.rows):
@@ -49,7 +50,7 @@ def answers(
 
 def main() -> None:
     """Label rows of each task and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--labelled", default="0,30,100,300")
@@ -90,8 +91,8 @@ def main() -> None:
                     figures = (*(100 * float(share) for share in shares), float(loss))
                     measured.setdefault((name, count, *how), []).append(figures)
     lines = []
-    for (name, count, *how), found in measured.items():
-        *shares, loss = np.mean(found, axis=0)
+    for (name, count, *how), each in measured.items():
+        *shares, loss = np.mean(each, axis=0)
         lines.append((name, str(count), *how, *(f"{one:.1f}" for one in shares), f"{loss:.2f}"))
     table(
         ("task", "labelled rows", "scale", "penalty", "accuracy", "probability",

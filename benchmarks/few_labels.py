@@ -15,7 +15,6 @@ students are.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from grow import OWN, WRITTEN, inputs
+from inputs import script_parser
 from tilth.bank import Bank
 from tilth.errors import InputError
 from tilth.metrics.significance import Interval, mean_interval
@@ -120,7 +120,7 @@ def lines(cell: str, draws: list[Cell], teacher: str) -> Iterator[str]:
 
 def main() -> None:
     """Train each system on each draw, and print a table."""
-    parser = argparse.ArgumentParser()
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", default="trec,sst2,insults")

@@ -14,7 +14,6 @@ share of its tokens that its texts close about as often as the starter's.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import resource
 import statistics
@@ -24,13 +23,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from inputs import joined_sentences
+from inputs import joined_sentences, script_parser
 from original import OriginalDino
 from tilth.generation.attempts import Attempts, items_from_inputs
 from tilth.generation.engine import Engine, choose_rows
@@ -44,7 +44,7 @@ from tilth.runs import Progress
 from tilth.workflows.quickstart import quickstart_sentences
 
 CLOSING_SHARE = 1 / 14  # chance that a token ends the text
-XL = {"n_embd": 1600, "n_layer": 48, "n_head": 25}
+XL: dict[str, Any] = {"n_embd": 1600, "n_layer": 48, "n_head": 25}
 
 
 def clock() -> float:
@@ -54,7 +54,7 @@ def clock() -> float:
     return time.perf_counter()
 
 
-def gpt2_shape(**shape: int) -> LM:
+def gpt2_shape(**shape: Any) -> LM:
     """Return GPT-2 small's shape, or another, with random weights and texts that close."""
     config = GPT2Config(tie_word_embeddings=False, **shape)
     trainer = trainers.BpeTrainer(
@@ -70,11 +70,11 @@ def gpt2_shape(**shape: int) -> LM:
     every = round(1 / CLOSING_SHARE)
     missing = config.vocab_size - tokenizer.get_vocab_size() - 1
     tokenizer.add_tokens([f' z{n}"' if n % every == 0 else f" z{n}" for n in range(missing)])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")  # type: ignore[no-untyped-call]
     torch.manual_seed(0)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        model = GPT2LMHeadModel(config).eval()
-    return LM("gpt2-shape", model, fast, "random")
+        model: Any = GPT2LMHeadModel(config)
+    return LM("gpt2-shape", model.eval(), fast, "random")
 
 
 def ours(engine: Engine, task: Task, texts: list[str], part: int = 0) -> tuple[int, int, float]:
@@ -104,8 +104,9 @@ def limit(engine: Engine, done: Counter[str]) -> float:
     keys and values that each step must read, a prompt's once a step, and of the logits, written and
     read; at the speed at which one thread, or the GPU, reads memory.
     """
-    model, head, place = engine.lm.model, engine.lm.model.get_output_embeddings(), engine.lm.device
-    seconds = Counter[bool]()  # of a row, by whether it is the output projection
+    model: Any = engine.lm.model
+    head, place = model.get_output_embeddings(), engine.lm.device
+    seconds = {False: 0.0, True: 0.0}  # of a row, by whether it is the output projection
     for module in model.modules():
         weight = getattr(module, "weight", None)
         if type(module).__name__ in ("Linear", "Conv1D") and weight is not None:
@@ -156,19 +157,18 @@ def counting() -> Iterator[Counter[str]]:
     def run_copied(cache: CopiedRows, tokens: Any, positions: Any) -> Any:
         return count(cache, copied(cache, tokens, positions), int(positions.sum() + len(tokens)))
 
-    KVCache._forward = run_prompts  # type: ignore[method-assign]
-    SharedRows.decode, CopiedRows.decode = run_shared, run_copied  # type: ignore[method-assign]
-    try:
+    with (
+        patch.object(KVCache, "_forward", run_prompts),
+        patch.object(SharedRows, "decode", run_shared),
+        patch.object(CopiedRows, "decode", run_copied),
+    ):
         yield done
-    finally:
-        KVCache._forward = forward  # type: ignore[method-assign]
-        SharedRows.decode, CopiedRows.decode = shared, copied  # type: ignore[method-assign]
 
 
 @torch.inference_mode()
 def main() -> None:
     """Run both in turn and print the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument(
         "--model", default="starter", help="starter, gpt2-shape, gpt2-xl-shape, a folder"
     )
@@ -189,14 +189,15 @@ def main() -> None:
     task = load_task("sts-x2")
     shape = XL if args.model == "gpt2-xl-shape" else {}
     base = gpt2_shape(**shape) if big else load_lm(args.model, precision="float32")
+    assert isinstance(base, LM), "a server's models cannot be given to the original"
     texts = joined_sentences(count)
     peer = OriginalDino(base.model, base.tokenizer)
     precisions = ["bfloat16", "float32"] if args.precision == "auto" else [args.precision]
     engines = {}
     for precision in precisions:
-        model = base.model
+        model: Any = base.model
         if precision != "float32":
-            model = copy.deepcopy(base.model).to(getattr(torch, precision))
+            model = copy.deepcopy(model).to(getattr(torch, precision))
         lm = replace(base, model=model)
         rows = args.rows or choose_rows(lm, prompt_tokens=64, max_new_tokens=40)
         heads = [label.head for label in task.labels]

@@ -12,7 +12,6 @@ where it stopped. Printed is a Markdown table of the ways, and one of the test s
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from inputs import script_parser
 from tilth.workflows.grow.grow import grow_to_run
 from tilth.workflows.grow.notes import arm_lines, summary_lines, test_lines
 from tilth.workflows.grow.settings import GrowSources, Growth
@@ -133,7 +133,7 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 
 def main() -> int:
     """Run each task and print what was found."""
-    parser = argparse.ArgumentParser()
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", default="trec,sst2,insults")

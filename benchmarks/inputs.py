@@ -1,8 +1,15 @@
-"""Input sentences for benchmarks: the shipped ones, and as many more as wanted made of them."""
+"""What benchmarks share: their options' parser, and input sentences of any number."""
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+
 from tilth.workflows.quickstart import quickstart_sentences
+
+
+def script_parser(description: str | None) -> ArgumentParser:
+    """Return a parser whose help shows a module's docstring, its lines kept."""
+    return ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
 
 
 def joined_sentences(count: int) -> list[str]:

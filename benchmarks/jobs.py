@@ -11,7 +11,6 @@ default and the best of what is at hand untrained or simpler, with 95% (Student'
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import itertools
 import json
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from inputs import script_parser
 from tilth.metrics.significance import mean_interval
 from tilth.report.systems import BOTH, TRAINED
 from tilth.workflows.train_encoder import AFTER
@@ -162,8 +162,8 @@ def print_job(job: str, found: dict[str, list[dict[str, Scores]]]) -> None:
         print(f"\n{job}, {task}, {len(seeds)} seeds: mean, and each seed")
         each: dict[str, list[float]] = {}
         for one in seeds:
-            for way, scores in one.items():
-                for system, score in scores.items():
+            for way, reached in one.items():
+                for system, score in reached.items():
                     mine = system in (TRAINED, BOTH, AFTER)
                     if mine or way == "default":
                         name = f"trained, {WAYS[way]}" if mine else system
@@ -180,7 +180,7 @@ def print_job(job: str, found: dict[str, list[dict[str, Scores]]]) -> None:
 
 def main() -> int:
     """Run what is missing, seed by seed, and print."""
-    parser = argparse.ArgumentParser()
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)

@@ -18,13 +18,13 @@ differ; the labels are compared.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ import numpy as np
 import torch
 from transformers import pipeline
 
+from inputs import script_parser
 from limits import product_count, product_rate
 from tilth.errors import InputError
 from tilth.models.classifier import Classifier, load_classifier, new_classifier
@@ -73,7 +74,8 @@ def pipelines(classifier: Classifier, precision: str) -> Callable[[list[str], in
         import copy
 
         model = copy.deepcopy(model).to(choose_precision(precision, classifier.device))
-    run: Any = pipeline(
+    made: Any = pipeline  # its overloads name other kinds of device
+    run = made(
         "text-classification", model=model, tokenizer=classifier.tokenizer, device=classifier.device
     )
 
@@ -90,7 +92,7 @@ def best_size(label: Callable[[list[str], int], list[str]], texts: list[str], cl
     seconds = {}
     for size in SIZES:
         label(some[:size], size)
-        seconds[size] = seconds_of(lambda size=size: label(some, size), clock)
+        seconds[size] = seconds_of(partial(label, some, size), clock)
     rates = ", ".join(f"{size}: {len(some) / taken:.0f}" for size, taken in seconds.items())
     print(f"pipeline by batch size, sentences/s: {rates}", flush=True)
     return min(seconds, key=lambda size: seconds[size])
@@ -128,7 +130,7 @@ def compare_vectors(name: str, texts: list[str], rounds: int, clock: Any) -> Non
 
 def main() -> None:
     """Run both in turn and print sentences per second and ratios."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("--model", default="starter-mlm", help="starter, folder, run, hub id")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument(
@@ -171,7 +173,7 @@ def main() -> None:
 
     products = product_count(label_ours)
     limits: list[float] = []
-    works = {"tilth": label_ours}
+    works: dict[str, Callable[[], object]] = {"tilth": label_ours}
     with tempfile.TemporaryDirectory() as folder:
         if args.predict:
             classifier.save(Path(folder) / "model")

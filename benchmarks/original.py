@@ -24,7 +24,7 @@ class OriginalDino:
     def __init__(self, model: Any, tokenizer: Any, *, decay: float = 100.0, floor: float = 0.01):
         self.model, self.tokenizer = model, tokenizer
         self.decay, self.floor = decay, floor
-        self.warpers = LogitsProcessorList([TopKLogitsWarper(5), TopPLogitsWarper(0.9)])
+        self.warpers: Any = LogitsProcessorList([TopKLogitsWarper(5), TopPLogitsWarper(0.9)])
         self.banned = list(tokenizer.all_special_ids)
 
     def generate(
@@ -77,7 +77,8 @@ class OriginalDino:
                 step[row] = step[row % samples]
             drawn = torch.cat((drawn, step), dim=1)
             mask = torch.cat((mask, torch.ones_like(mask[:, :1])), dim=1)
-        return self.tokenizer.batch_decode(drawn[:samples])
+        texts: list[str] = self.tokenizer.batch_decode(drawn[:samples])
+        return texts
 
     def _debias(self, logits: Tensor, samples: int) -> Tensor:
         shares = logits.softmax(-1)

@@ -12,7 +12,6 @@ large product, measured beside each round.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import random
@@ -27,6 +26,7 @@ from typing import Any
 
 import torch
 
+from inputs import script_parser
 from limits import product_count, product_rate
 from tilth.models import Seq2Seq, load_seq2seq
 from tilth.paraphrase.search import BeamSearch, decode
@@ -64,7 +64,8 @@ def sentences(data: Path, count: int) -> list[str]:
 
 def plain(models: Models, prefix: str, texts: list[str], search: BeamSearch, _: int) -> list[str]:
     """BeamSearch as a user of `generate` does."""
-    seq2seq, found = models.plain, []
+    seq2seq, found = models.plain, list[str]()
+    model: Any = seq2seq.model
     options: dict[str, Any] = {"do_sample": False}
     if search.samples:
         options = {"do_sample": True, "top_k": search.top_k, "temperature": search.temperature}
@@ -77,7 +78,7 @@ def plain(models: Models, prefix: str, texts: list[str], search: BeamSearch, _: 
                 "min_length": int(search.shortest * length),
                 "max_length": int(search.longest * length),
             }
-        outputs = seq2seq.model.generate(**given, num_beams=search.beams, **options)
+        outputs = model.generate(**given, num_beams=search.beams, **options)
         found += seq2seq.tokenizer.batch_decode(outputs, skip_special_tokens=True)
     return found
 
@@ -106,7 +107,11 @@ def candidates(way: Way, models: Models, texts: list[str]) -> None:
 
 def once(prefix: str, search: BeamSearch) -> Callable[[Way, Models, list[str]], None]:
     """Return work that searches once for each sentence."""
-    return lambda way, models, texts: way(models, prefix, texts, search, 0) and None
+
+    def work(way: Way, models: Models, texts: list[str]) -> None:
+        way(models, prefix, texts, search, 0)
+
+    return work
 
 
 WORK: dict[str, Callable[[Way, Models, list[str]], None]] = {
@@ -119,7 +124,7 @@ WORK: dict[str, Callable[[Way, Models, list[str]], None]] = {
 
 def main() -> None:
     """Run both in turn and print sentences per second and ratios."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("--model", default="starter", help="starter, a folder or a run")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--sentences", type=int, default=256)

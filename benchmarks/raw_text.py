@@ -12,13 +12,13 @@ where a warning comes.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import numpy as np
 
 from grow import lines, table
+from inputs import script_parser
 from tilth.bank import Bank
 from tilth.workflows.grow.settings import GrowSources
 from tilth.workflows.grow.task import GrowTask, domain_similarity, open_raw, read_grow_task
@@ -65,7 +65,7 @@ def compared(task: GrowTask, bank: Bank) -> str:
 
 def main() -> None:
     """Compare rows of each task with each raw text and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--bank")

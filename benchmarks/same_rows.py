@@ -9,7 +9,6 @@ worktree). Every column of every row of their data sets has to be equal; the exi
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,6 +17,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+
+from inputs import script_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 SENTENCES = "quickstart_sentences.txt"
@@ -56,7 +57,7 @@ def rows(folder: Path) -> pa.Table:
 
 def main() -> int:
     """Run both versions and compare."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("revision", help="that the working tree is compared with")
     revision = parser.parse_args().revision
     with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,6 @@ start-up, is taken away. Sentences are random words, so that no two are alike; t
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -27,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from inputs import joined_sentences
+from inputs import joined_sentences, script_parser
 
 # {n}.txt holds n sentences, {n}.jsonl n pairs, {n}-texts.jsonl n texts. Then unit, sizes, and units
 # for each line of input.
@@ -143,9 +142,7 @@ def plot(found: dict[str, list[Cost]], file: Path) -> None:
 
 def main() -> None:
     """Run the jobs and print what they cost."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--jobs", nargs="+", choices=list(JOBS), default=list(JOBS))
     parser.add_argument("--most", type=int, default=10**7, help="no input of more lines")
     parser.add_argument("--plot", type=Path)
@@ -160,8 +157,8 @@ def main() -> None:
         )
         if "augment" in jobs:
             write_inputs(folder, BANK)
-            made = ["bank", "build", str(folder / f"{BANK}.txt"), "--out", str(folder / "bank")]
-            run([sys.executable, "-m", "tilth", *made], BANK, folder / "bank")
+            build = ["bank", "build", str(folder / f"{BANK}.txt"), "--out", str(folder / "bank")]
+            run([sys.executable, "-m", "tilth", *build], BANK, folder / "bank")
         for job in jobs:
             template, unit, sizes, each = JOBS[job]
             print(f"{job:12}{unit:>12}{'seconds':>10}{'MiB':>8}{'disk, B':>14}", flush=True)

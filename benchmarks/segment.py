@@ -10,7 +10,6 @@ abstracts (tokenised); the speed is measured on documents of the bank folder.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import re
@@ -23,6 +22,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from inputs import script_parser
 from segment_cases import CASES
 from tilth.data.segment import split_paragraphs
 
@@ -111,9 +111,7 @@ def lines(path: Path) -> Iterator[str]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--paragraphs", type=int, default=2000)
     options = parser.parse_args()

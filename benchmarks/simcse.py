@@ -15,7 +15,6 @@ on both sides.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import statistics
 import tempfile
@@ -27,6 +26,7 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import PrinterCallback
 
+from inputs import script_parser
 from tilth.encoders.contrastive_sets import read_contrastive
 from tilth.encoders.graded_pairs import TrainingPairs
 from tilth.encoders.settings import SimcseTraining
@@ -48,7 +48,7 @@ def plain(base: str, rows: Dataset, settings: SimcseTraining, steps: int, folder
             output_dir=str(folder),
             max_steps=steps,
             per_device_train_batch_size=training.batch,
-            learning_rate=training.learning_rate,
+            learning_rate=training.learning_rate or 0,
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,
@@ -80,7 +80,7 @@ def ours(base: str, rows: Dataset, settings: SimcseTraining, steps: int, folder:
 
 def main() -> None:
     """Run both in turn and print each round's ratio and their median."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("--base", default="starter-mlm")
     parser.add_argument("--texts", default=None, help="texts that `tilth train simcse` reads")
     parser.add_argument("--steps", type=int, default=60)

@@ -13,7 +13,6 @@ interpreter.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -22,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from inputs import joined_sentences
+from inputs import joined_sentences, script_parser
 
 HEAVY = (
     "numpy", "pyarrow", "numba", "scipy", "sklearn", "pandas", "datasets", "tokenizers", "duckdb",
@@ -77,8 +76,8 @@ class Commands:
     def words(self, job: str) -> list[str]:
         """Return the words of a job, with a new folder for what it writes."""
         self.made += 1
-        bank = self.bank or self.outputs.get("build", "")
-        given = self.outputs | {"f": self.folder, "bank": bank, "query": QUERY}
+        bank = self.bank or self.outputs.get("build")
+        given = {**self.outputs, "f": self.folder, "bank": bank, "query": QUERY}
         self.outputs[job] = self.folder / f"{job}-{self.made}"
         return [word.format(**given, out=self.outputs[job]) for word in JOBS[job].split()]
 
@@ -125,9 +124,7 @@ def run(command: list[str], job: str) -> float:
 
 def main() -> None:
     """Run every job in turn and print what each took."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--bank", type=Path, help="a bank built with starter-static")
     parser.add_argument("--only", nargs="+", choices=list(JOBS), help="these jobs alone")
     parser.add_argument("--rounds", type=int, default=5)

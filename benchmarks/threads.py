@@ -22,6 +22,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from inputs import script_parser
+
 # The environment without settings of threads.
 PLAIN = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_", "MKL_"))}
 ONE = {"OMP_NUM_THREADS": "1"}
@@ -114,7 +116,7 @@ def work(job: str) -> None:
 
 def main() -> None:
     """Run every setting in turn and print the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("--jobs", nargs="+", default=list(JOBS), choices=list(JOBS))
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--competitors", nargs="+", type=int, default=[0, 1])

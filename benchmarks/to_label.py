@@ -12,7 +12,6 @@ the draws with 95% (Student's t).
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from grow import describe, drawn_rows, lines
+from inputs import script_parser
 from tilth.metrics.significance import mean_interval
 from tilth.report.systems import CONTRAST
 from tilth.workflows.baselines import STARTER
@@ -87,7 +87,7 @@ def accuracies(name: str, count: int, draw: int, asked: Any) -> dict[str, float]
 
 def main() -> None:
     """Measure each draw once, and print a table."""
-    parser = argparse.ArgumentParser()
+    parser = script_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", default="trec,sst2")

@@ -9,7 +9,6 @@ the median ratio.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import sys
@@ -20,12 +19,14 @@ from pathlib import Path
 import torch
 from transformers import get_linear_schedule_with_warmup
 
+from inputs import script_parser
 from tilth.classifiers.collate import encode
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.finetune import fine_tune
 from tilth.classifiers.settings import Finetuning
-from tilth.classifiers.trainer import seeded, soft_label_loss
+from tilth.classifiers.trainer import soft_label_loss
 from tilth.models.classifier import Classifier, new_classifier
+from tilth.models.pretrained import seeded
 from tilth.models.trainer import LengthBatchSampler
 
 WORDS = [
@@ -59,11 +60,12 @@ def plain(classifier: Classifier, data: LabeledExamples, settings: Finetuning) -
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.learning_rate or 0, weight_decay=0.0, fused=True
     )
-    schedule = get_linear_schedule_with_warmup(optimizer, int(steps * settings.warmup) + 1, steps)
+    warm = int(steps * settings.warmup) + 1
+    schedule = get_linear_schedule_with_warmup(optimizer, warm, steps)  # type: ignore[no-untyped-call]
     model.train()
     with seeded(settings.seed):
         for batch in LengthBatchSampler(encoded.ids.lengths, settings.batch, settings.seed):
-            loss(model, encoded[batch]).backward()
+            torch.autograd.backward(loss(model, encoded[batch]))
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
@@ -72,7 +74,7 @@ def plain(classifier: Classifier, data: LabeledExamples, settings: Finetuning) -
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser()
+    parser = script_parser(__doc__)
     parser.add_argument("--base", default="starter-small")
     parser.add_argument("--rows", type=int, default=640)
     parser.add_argument("--rounds", type=int, default=5)

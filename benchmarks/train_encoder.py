@@ -15,7 +15,6 @@ product.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import statistics
 import tempfile
@@ -32,6 +31,7 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
 from transformers import PrinterCallback, TrainerCallback
 
+from inputs import script_parser
 from limits import product_count, product_rate
 from tilth.encoders.bi_encoder import cosine_objective
 from tilth.encoders.graded_pairs import TrainingPairs, read_pairs
@@ -87,7 +87,7 @@ def plain(base: str, pairs: TrainingPairs, settings: Training, steps: int, folde
             output_dir=str(folder),
             max_steps=steps,
             per_device_train_batch_size=settings.batch,
-            learning_rate=settings.learning_rate,
+            learning_rate=settings.learning_rate or 0,
             warmup_steps=settings.warmup,
             save_strategy="no",
             report_to="none",
@@ -117,7 +117,7 @@ def ours(base: str, pairs: TrainingPairs, settings: Training, steps: int, folder
 
 def main() -> None:
     """Run both in turn and print each round's ratio and their median."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("--base", default="starter-mlm")
     parser.add_argument("--pairs", default=None, help="a set that `tilth train encoder` reads")
     parser.add_argument("--steps", type=int, default=100)

@@ -9,7 +9,6 @@ once, each asking again `--pause` seconds (on average) after it is answered. Wit
 as one types is measured instead.
 """
 
-import argparse
 import random
 import re
 import shutil
@@ -27,6 +26,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
+from inputs import script_parser
 from tilth.runs import Run
 
 LABELS = ("1", "0.5", "0")
@@ -155,7 +155,7 @@ def show(title: str, found: dict[str, list[float]]) -> None:
 
 def main() -> None:
     """Make the run, serve it, measure."""
-    options = argparse.ArgumentParser()
+    options = script_parser(__doc__)
     options.add_argument("--rows", type=int, default=1_000_000)
     options.add_argument("--readers", type=int, default=20)
     options.add_argument("--pause", type=float, default=0.0, help="seconds a reader reads, mean")
@@ -185,7 +185,8 @@ def measure(run: Path, rows: int, readers: int, pause: float) -> None:
         memory = process.memory_info
 
         def processor_ms(since: float = 0.0) -> float:
-            return 1000 * sum(process.cpu_times()[:2]) - since
+            times = process.cpu_times()
+            return 1000 * float(times.user + times.system) - since
 
         with httpx.Client(base_url=url[0].partition("/?")[0], timeout=120) as client:
             client.get(url[0])
