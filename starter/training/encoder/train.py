@@ -22,9 +22,9 @@ from scipy.stats import pearsonr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from starter.training.encoder.pieces import (
-    BASE,
     PIECES,
     POSITIONS,
+    base_folder,
     choose_pieces,
     pruned_tokenizer,
     without_pieces,
@@ -146,9 +146,9 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     tuned = work / "tuned.safetensors"
-    model = BertModel.from_pretrained(BASE, add_pooling_layer=False)
+    model = BertModel.from_pretrained(base_folder(), add_pooling_layer=False)
     if not tuned.exists():
-        whole = AutoTokenizer.from_pretrained(BASE)
+        whole = AutoTokenizer.from_pretrained(base_folder())
         tune(model, whole, arguments.data, epochs=3, rate=4e-5, seed=0)
         save_file(model.state_dict(), tuned)
     model.load_state_dict(load_file(tuned))

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from starter.training.encoder.pieces import (
-    BASE,
     PIECES,
+    base_folder,
     choose_pieces,
     pruned_tokenizer,
     without_pieces,
@@ -185,7 +185,7 @@ def main() -> None:
     torch.set_num_threads(1)  # in each of the threads
     pieces = choose_pieces(arguments.data, PIECES)
     tokenizer = pruned_tokenizer(pieces)
-    large = BertModel.from_pretrained(BASE, add_pooling_layer=False)
+    large = BertModel.from_pretrained(base_folder(), add_pooling_layer=False)
     teacher = without_pieces(large, pieces).eval()
     model = initial_model(teacher).train()
     lesson = Lesson(teacher.to(torch.bfloat16))
