@@ -185,7 +185,8 @@ def test_wrong_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "names",
     [("anchor", "positive", "negative"), ("sent0", "sent1", "hard_neg"),
-     ("query", "positive", "negative"), ("text_a", "text_b", "negative")],
+     ("query", "positive", "negative"), ("text_a", "text_b", "negative"),
+     ("Anchor", "Positive", "Negative")],
 )  # fmt: skip
 def test_the_negatives_of_triples_are_kept_and_named(names: tuple[str, str, str]) -> None:
     one, two = sides(30)

@@ -368,7 +368,8 @@ def test_nli_gives_a_triple_for_each_entailed_hypothesis() -> None:
     )
     lacking = {"premise": "A dog barks.", "hypothesis": "It is loud.", "label": None}
     numbered = named.add_item(lacking).cast_column("label", ClassLabel(names=names))
-    for source in (named, numbered):
+    capitals = named.rename_columns({key: key.capitalize() for key in keys})
+    for source in (named, numbered, capitals):
         assert read_contrastive(source).to_list() == [
             {"text_a": "A man sleeps.", "text_b": "Somebody rests.", "negative": "A man runs."},
             {"text_a": "A man sleeps.", "text_b": "A person is asleep.", "negative": "A man runs."},

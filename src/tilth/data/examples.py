@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -324,10 +324,8 @@ def input_columns(
     for column in TOKENS:
         if tagged and column in names and pa.types.is_nested(_type(dataset, column)):
             return (column,)
-    for pair in PAIRS:
-        found = [usual_name([side], names) for side in pair]
-        if all(found):
-            return tuple(map(str, found))
+    if (pair := usual_names(PAIRS, names)) is not None:
+        return pair
     single = usual_name(SINGLE, names)
     if single is not None:
         return (single,)
@@ -350,6 +348,15 @@ def usual_name(usual: Sequence[str], names: Sequence[str]) -> str | None:
     lower = {name.lower(): name for name in names}
     found += [lower[name.lower()] for name in usual if name.lower() in lower]
     return found[0] if found else None
+
+
+def usual_names(groups: Iterable[Sequence[str]], names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the columns of the first group of usual names that are all there."""
+    for group in groups:
+        found = [usual_name([one], names) for one in group]
+        if all(found):
+            return tuple(map(str, found))
+    return None
 
 
 def with_usual_names(rows: Dataset, text: str | Sequence[str] | None, label: str | None) -> Dataset:

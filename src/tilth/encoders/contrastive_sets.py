@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tilth.data.examples import Source, usual_name
+from tilth.data.examples import Source, usual_name, usual_names
 from tilth.data.labels import is_text
 from tilth.data.normalize import exact_keys
 from tilth.encoders.graded_pairs import NEGATIVE, TEXT_A, TEXT_B
@@ -77,8 +77,8 @@ def read_contrastive(
 
 def _read(table: pa.Table, where: str) -> pa.Table:
     """Return text_a, text_b and, of triples, negative of a source's rows."""
-    if set(_NLI) <= set(table.column_names):
-        return nli_triples(table, where)
+    if (nli := usual_names([_NLI], table.column_names)) is not None:
+        return nli_triples(table, where, nli)
     texts = [field.name for field in table.schema if is_text(field.type)]
     single = usual_name(_TEXT, texts) or (texts[0] if len(texts) == 1 else None)
     if single is not None and not usual_columns(texts):
@@ -124,7 +124,7 @@ def _variant(table: pa.Table, where: str, variant: str) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def nli_triples(table: pa.Table, where: str) -> pa.Table:
+def nli_triples(table: pa.Table, where: str, columns: Sequence[str]) -> pa.Table:
     """Return a triple for each entailed hypothesis whose premise has a contradicting one, too.
 
     Text, entailed hypothesis, contradicting hypothesis; a premise's contradictions take turns.
@@ -134,7 +134,9 @@ def nli_triples(table: pa.Table, where: str) -> pa.Table:
     """
     from datasets import ClassLabel, Dataset
 
-    rows = Dataset(table.select(list(_NLI)))
+    rows = Dataset(table.select(list(columns))).rename_columns(
+        dict(zip(columns, _NLI, strict=True))
+    )
     feature = rows.features["label"]
     labels = rows["label"][:]
     if isinstance(feature, ClassLabel):

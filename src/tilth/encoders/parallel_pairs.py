@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,8 @@ from tilth.data.examples import (
     Names,
     Source,
     open_rows,
+    usual_name,
+    usual_names,
     with_usual_names,
 )
 from tilth.data.hashing import random_keys
@@ -133,9 +135,11 @@ def open_sources(
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if text is not None:
-            usual = (*TEXT_COLUMNS, *PAIR_COLUMNS, *_NEGATIVES, *(_GRADES if graded else ()))
-            others = [name for name in rows.column_names if name not in usual]
-            rows = rows.select_columns([name for name in usual if name in rows.column_names])
+            names = rows.column_names
+            usual = (*TEXT_COLUMNS, *PAIR_COLUMNS, usual_name(_NEGATIVES, names),
+                     usual_name(_GRADES, names) if graded else None)  # fmt: skip
+            others = [name for name in names if name not in usual]
+            rows = rows.select_columns([name for name in usual if name in names])
             if others and PAIR_COLUMNS[0] in rows.column_names:
                 log.warning(
                     "%s: not read: %s; each pair counts as of the same meaning (hard negatives are "
@@ -150,9 +154,9 @@ def pairs_of_table(table: pa.Table, where: str) -> pa.Table:
     return pairs.drop_columns([_GROUP])
 
 
-def usual_columns(texts: Collection[str]) -> tuple[str, str] | None:
+def usual_columns(texts: Sequence[str]) -> tuple[str, ...] | None:
     """Return which two of some columns of texts have the usual names of a pair."""
-    return next((pair for pair in _PAIRS if set(pair) <= set(texts)), None)
+    return usual_names(_PAIRS, texts)
 
 
 def _read(
@@ -181,7 +185,7 @@ def _read(
 
 
 def _grade_column(table: pa.Table) -> str | None:
-    return next((name for name in _GRADES if name in table.column_names), None)
+    return usual_name(_GRADES, table.column_names)
 
 
 def _positives(table: pa.Table, where: str, min_score: float | None) -> pa.Table:
@@ -225,7 +229,7 @@ def _negative_column(table: pa.Table, where: str) -> str | None:
             f"{where}: column {several!r} holds one of several negatives: give one, {NEGATIVE!r}, "
             "in a row of its own for each"
         )
-    found = next((name for name in _NEGATIVES if name in table.column_names), None)
+    found = usual_name(_NEGATIVES, table.column_names)
     if found is not None and not is_text(kind := table.schema.field(found).type):
         raise InputError(f"{where}: column {found!r} holds {kind}: give one text a row")
     return found
@@ -233,15 +237,16 @@ def _negative_column(table: pa.Table, where: str) -> str | None:
 
 def _columns(table: pa.Table, where: str) -> list[str]:
     """Return the two columns of texts, or the one of lists of texts."""
-    types = {field.name: field.type for field in table.schema if field.name not in _GRADES}
+    types = {field.name: field.type for field in table.schema if field.name.lower() not in _GRADES}
     texts = [name for name, kind in types.items() if is_text(kind)]
     lists = [name for name, kind in types.items() if is_list(kind) and is_text(kind.value_type)]
     translations = [name for name in texts if name.startswith(_TRANSLATION)]
-    for pair in (*_PAIRS, translations):
-        if len(pair) == 2 and set(pair) <= set(texts):
-            return list(pair)
-    if len(texts) == 2:
-        return texts
+    pair = usual_columns(texts)
+    if pair is not None:
+        return list(pair)
+    for two in (translations, texts):
+        if len(two) == 2:
+            return two
     if len(lists) == 1:
         return lists
     names = ", ".join(table.column_names)

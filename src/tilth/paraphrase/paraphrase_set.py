@@ -15,7 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder, text_id
-from tilth.data.examples import LABEL, PAIRS, SINGLE, TOKENS, make_room, open_rows
+from tilth.data.examples import (
+    LABEL,
+    PAIRS,
+    SINGLE,
+    TOKENS,
+    make_room,
+    open_rows,
+    usual_name,
+    usual_names,
+)
 from tilth.data.labels import is_text
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError
@@ -217,7 +226,7 @@ def text_columns(
     names, listed = schema.names, ", ".join(schema.names)
     texts = [field.name for field in schema if is_text(field.type)]
     asked = [asked] if isinstance(asked, str) else asked
-    chosen = tuple(asked) if asked else _usual_columns(names, texts)
+    chosen = tuple(asked or _usual_columns(names, texts))
     if not chosen:
         tagged = next((name for name in TOKENS if name in names), None)
         if tagged is not None:
@@ -240,14 +249,11 @@ def text_columns(
 
 
 def _usual_columns(names: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
-    for group in (*TRIPLES, *_PAIRS):
-        if set(group) <= set(texts):
-            return group
-    for name in SINGLE:
-        if name in names:
-            return (name,)
-    others = [name for name in texts if name not in LABEL]
-    return (others[0],) if len(others) == 1 else ()
+    found = usual_names((*TRIPLES, *_PAIRS), texts)
+    if found is None and (single := usual_name(SINGLE, names)) is not None:
+        return (single,)
+    others = [name for name in texts if name.lower() not in LABEL]
+    return found or ((others[0],) if len(others) == 1 else ())
 
 
 def _clean(text: Any) -> str:
