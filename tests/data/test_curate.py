@@ -204,10 +204,10 @@ def test_smoothing_uses_the_mean_of_distinct_labels_and_spares_sampled_pairs() -
     curated = curate_rows(pairs(rows), validation=0)
     assert Counter(curated.train["label"]) == {0.9: 9, 0.1: 1, 0.0: 20}
     assert curated.train.features["label"] == Value("float64")
-    rows = [("x", "p", 0.0), ("x", "q", 1.0), ("x", "x", 5.0)]  # the last is dropped
+    rows = [("x", "p", 0.0), ("x", "q", 1.0), ("x", "x", 4.5)]  # the last is dropped
     curated = curate_rows(pairs(rows), sampled_pairs=0, validation=0)
     assert list(curated.train["label"]) == [0.1, 0.9]
-    assert list(curated.dropped["label"]) == [5.0]
+    assert list(curated.dropped["label"]) == [4.5]
     dataset = Dataset.from_dict({"text": ["good", "bad"], "label": [1, 0]})
     assert list(curate_rows(dataset, validation=0).train["label"]) == [1, 0]
     smoothed = curate_rows(dataset, validation=0, smoothing=0.2).train
@@ -327,7 +327,7 @@ def test_near_duplicates_are_dropped_within_a_label() -> None:
 
 
 def test_curate_returns_the_splits() -> None:
-    dataset = pairs(written())
+    dataset = pairs(written(), label_fit=[0.1] * len(written()))
     options: dict[str, Any] = {
         "smoothing": 0.1, "sampled_pairs": 1, "per_label": 1, "validation": 0.2,
         "near_duplicates": 0.9, "min_label_fit": 0.1, "seed": 4,
@@ -466,6 +466,26 @@ def test_texts_of_one_origin_are_no_sampled_pair() -> None:
         sampled = [row for row in curated.train.to_list() if row["label"] == 0.0]
         assert len(sampled) == 48
         assert all(row["text_a"].split()[0][1:] != row["text_b"].split()[0][1:] for row in sampled)
+
+
+def test_whole_numbers_that_may_be_classes_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [(f"a{n}", f"b{n}", float(n % 3)) for n in range(30)]
+    curated = curate_rows(pairs(rows), validation=0)
+    assert Counter(curated.train["label"]) == {0.0: 10, 1.0: 10, 2.0: 10}
+    assert "labels may be classes (whole numbers from 0 to 2)" in caplog.text
+    asked = curate_rows(pairs(rows), validation=0, smoothing=0.3, sampled_pairs=1)
+    assert Counter(asked.train["label"]) == {0.3: 10, 1.0: 10, 1.7: 10, 0.0: 30}
+
+
+@pytest.mark.parametrize("fit", [["-0.5", "0.3", ""], [-1, 1, None], [-0.5, 0.3, None]])
+def test_fit_is_read_of_any_column_of_numbers(fit: list[Any]) -> None:
+    dataset = pairs([(f"a{n}", f"b{n}", 1.0) for n in range(3)], label_fit=fit)
+    assert curate_rows(dataset, validation=0, sampled_pairs=0).counts["label-fit"] == 1
+
+
+def test_a_least_fit_of_rows_without_one_is_refused() -> None:
+    with pytest.raises(InputError, match=r"min-label-fit is 0\.5, but there is no column"):
+        curate_rows(pairs([("x", "p", 0.0)]), min_label_fit=0.5)
 
 
 def test_grades_from_1_on_have_no_sampled_pairs(caplog: pytest.LogCaptureFixture) -> None:

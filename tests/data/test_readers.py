@@ -113,6 +113,25 @@ def test_fields_of_a_csv_file_may_be_separated_by_semicolons(tmp_path: Path) -> 
     assert read_rows(path)[:] == {"a;b": ["x;y"], "n": ["1"]}
 
 
+def test_a_csv_file_of_tabs_or_with_blanks_after_commas(tmp_path: Path) -> None:
+    path = put(tmp_path / "tabs.csv", "text\tn\nGood, warm.\t1\n")
+    assert read_rows(path)[:] == {"text": ["Good, warm."], "n": ["1"]}
+    path = put(tmp_path / "blanks.csv", 'text, n\n"Good, warm.", "a b"\nBad., c\n')
+    assert read_rows(path)[:] == {"text": ["Good, warm.", "Bad."], "n": ["a b", "c"]}
+
+
+def test_missing_values_of_any_kind_are_no_texts(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.jsonl", '{"Text": "One."}\n{"Text": null}\n{"Text": "Two."}\n')
+    assert read_texts(path)["text"][:] == ["One.", "Two."]
+    path = put(tmp_path / "b.jsonl", '{"text": "a", "x": NaN}\n{"text": "b", "x": "y"}\n')
+    assert read_rows(path)["x"][:] == [None, "y"]
+
+
+def test_whole_numbers_longer_than_64_bits_are_texts(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.jsonl", '{"id": 12345678901234567890}\n{"id": -1}\n{"id": null}\n')
+    assert read_rows(path)["id"][:] == ["12345678901234567890", "-1", None]
+
+
 def test_long_fields_of_a_csv_file(tmp_path: Path) -> None:
     text = "ein Wort " * 30_000
     path = put(tmp_path / "a.csv", f'text,n\n"{text}",1\n')
@@ -154,7 +173,8 @@ def test_empty_lines_are_skipped_and_counted(
         ("a.jsonl", '{"text": "a", "n": ' + "1" * 5_000 + "}", [":1: a number is too long: write"]),
         ("a.jsonl", '{"text": "a"}\n{"label": "b"}', [":2: no column 'text': there are label"]),
         ("a.jsonl", '{"text": "a"}\n{"text": 5}', [":2: column 'text' holds 5, no text"]),
-        ("a.jsonl", '{"text": null}', [":1: column 'text' holds None, no text"]),
+        ("a.jsonl", '{"text": null}', ["holds no text"]),
+        ("a.jsonl", '{"review": null, "author": "Bob"}', [":1: which column holds the texts"]),
         ("a.jsonl", '{"text": "a\\u0000b"}', [":1: NUL character"]),
         ("a.jsonl", '{"text": "\\ud83d"}', [":1: half a character"]),
         ("a.jsonl", '{"a": "x", "b": "y"}', ["name one of a, b with --column"]),

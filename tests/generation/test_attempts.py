@@ -95,7 +95,9 @@ def test_a_single_text_is_wanted_once_for_each_label_and_number() -> None:
     assert [(row["label"], row["item"]) for row in rows] == [
         (label, n) for n in range(3) for label in ("positive", "negative")
     ]
-    assert {row["source_id"] for row in rows} == {f"review-sentiment-{n}" for n in range(3)}
+    assert [row["source_id"] for row in rows] == [
+        f"review-sentiment-{n}-{label}" for n in range(3) for label in ("positive", "negative")
+    ]
     assert count.kept == 6
 
 

@@ -22,10 +22,11 @@ from tilth.data.examples import (
     read_labelled_table,
 )
 from tilth.data.hashing import group_ids, random_keys, rank_in_group
+from tilth.data.labels import is_text
 from tilth.data.near_duplicates import near_duplicates as find_near_duplicates
 from tilth.data.negative_pairs import ROWS_AT_ONCE, draw_pairs, sampled_tables
 from tilth.data.normalize import exact_keys, normalize_texts
-from tilth.data.settings import CurateOptions
+from tilth.data.settings import MIN_LABEL_FIT, CurateOptions
 from tilth.data.split import group_texts, source_hashes, validation_rows
 from tilth.data.temp_arrow import open_arrow, temporary_arrow
 from tilth.data.writer import DROP_REASON
@@ -82,7 +83,7 @@ def curate(
     per_label: int = 2,
     validation: float = 0.1,
     near_duplicates: float | None = None,
-    min_label_fit: float = 0.0,
+    min_label_fit: float = MIN_LABEL_FIT,
     seed: int = 0,
 ) -> DatasetDict:
     """Clean a labelled set as the DINO paper does and split it.
@@ -140,6 +141,11 @@ def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
         smoothing=_smoothing(rows, options.smoothing),
         sampled_pairs=_sampled_pairs(rows, options.sampled_pairs),
     )
+    if options.min_label_fit != MIN_LABEL_FIT and _fit(rows) is None:
+        raise InputError(
+            f"min-label-fit is {options.min_label_fit:g}, but there is no column {FIT!r} of "
+            "numbers: leave it out"
+        )
     reasons = _drop_reasons(rows, options)
     counts = _count_drops(rows, reasons, options)
     kept = reasons == 0
@@ -202,7 +208,13 @@ def _smoothing(rows: LabelledTable, asked: float | None) -> float:
         return 0.0
     if asked is not None:
         return asked
-    return SMOOTHING if rows.is_pair else 0.0
+    return SMOOTHING if rows.is_pair and not _may_be_classes(rows) else 0.0
+
+
+def _may_be_classes(rows: LabelledTable) -> bool:
+    """Return whether labels are three whole numbers or more, from 0 on, such as NLI's classes."""
+    found = np.unique(rows.numbers if rows.numbers is not None else [])
+    return len(found) > 2 and found[0] == 0 and bool((found == np.floor(found)).all())
 
 
 def _sampled_pairs(rows: LabelledTable, asked: int | None) -> int:
@@ -215,6 +227,13 @@ def _sampled_pairs(rows: LabelledTable, asked: int | None) -> int:
         wrong = f"their label is 0, and the lowest label is {rows.numbers.min():g}"
         if asked is None:
             log.warning("no sampled pairs: %s", wrong)
+    elif asked is None and _may_be_classes(rows):
+        log.warning(
+            "no smoothing, no sampled pairs: labels may be classes (whole numbers from 0 to %g): "
+            "ask for both where they are grades, and 0 is the lowest",
+            rows.numbers.max(),
+        )  # fmt: skip
+        return 0
     elif asked is None and 1 <= rows.numbers.min() < rows.numbers.max():
         log.warning(
             "no sampled pairs: their label is 0, and grades are %g to %g: where 0 is lower than "
@@ -231,8 +250,8 @@ def _sampled_pairs(rows: LabelledTable, asked: int | None) -> int:
 def _drop_reasons(rows: LabelledTable, options: CurateOptions) -> NDArray[np.int8]:
     """Return the code of each row's drop reason, 0 for kept rows."""
     reasons = np.zeros(len(rows), np.int8)
-    if _has_fit(rows):
-        below = pc.fill_null(pc.less(rows.table[FIT], options.min_label_fit), False)
+    if (fit := _fit(rows)) is not None:
+        below = pc.fill_null(pc.less(fit, options.min_label_fit), False)
         reasons[below.to_numpy()] = REASONS.index(LABEL_FIT)
     blank = pc.index(rows.texts, "").as_py()
     for codes in rows.codes:
@@ -257,9 +276,17 @@ def _drop_reasons(rows: LabelledTable, options: CurateOptions) -> NDArray[np.int
     return reasons  # (rows,)
 
 
-def _has_fit(rows: LabelledTable) -> bool:
-    names = rows.table.column_names
-    return FIT in names and pa.types.is_floating(rows.table.schema.field(FIT).type)
+def _fit(rows: LabelledTable) -> pa.ChunkedArray | None:
+    """Return how well each row fits its label, where a column of numbers says so."""
+    if FIT not in rows.table.column_names:
+        return None
+    column = rows.table[FIT]
+    if is_text(column.type):  # of a csv file
+        column = pc.if_else(pc.equal(column, ""), None, column)
+    try:
+        return column.cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
 
 
 def _count_drops(
@@ -270,7 +297,7 @@ def _count_drops(
     counts = dict(zip(REASONS[1:], numbers[1:], strict=True))
     if not rows.is_pair:
         del counts[IDENTICAL], counts[OVER_PER_LABEL]
-    if not _has_fit(rows):
+    if _fit(rows) is None:
         del counts[LABEL_FIT]
     if options.near_duplicates is None:
         del counts[NEAR_DUPLICATE]

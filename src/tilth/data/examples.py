@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.formats import NUMBER, check_column
+from tilth.data.formats import NUMBER, SINGLE, check_column, usual_name, usual_names
 from tilth.data.hashing import text_hashes
 from tilth.data.labels import (
     HOLDS,
@@ -63,7 +63,6 @@ FIRST_TEXT = (
 SECOND_TEXT = (
     "text_b", "sentence2", "sentence_2", "sentence_b", "sentence_B", "text2", "sent2"
 )  # fmt: skip
-SINGLE = ("text", "sentence")
 LABEL = ("label", "labels", "score", "similarity_score")
 TAGS = ("tags", "ner_tags", "labels")
 PAIR_COLUMNS = ("text_a", "text_b")
@@ -293,10 +292,13 @@ def listed_texts(given: Any, name: str, *, empty: bool = False) -> list[str]:
 
 def make_room(rows: Dataset, added: Sequence[str], used: Sequence[str], name: str) -> Dataset:
     """Rename columns in the way of new ones to `before_NAME`, except those in `used`."""
-    taken = {new: f"before_{new}" for new in added if new in rows.column_names}
-    clash = next((before for before in taken.values() if before in rows.column_names), None)
-    if clash is not None or set(taken) & set(used):
-        column = clash or next(iter(set(taken) & set(used)))
+    taken: dict[str, str] = {}
+    for column in added:
+        while column in rows.column_names:  # also an earlier `before_NAME`, of a set made so
+            taken[column] = f"before_{column}"
+            column = taken[column]
+    if clash := set(taken) & set(used):
+        column = min(clash)
         raise InputError(f"{name}column {column!r} is in the way of a new one: rename it")
     return rows.rename_columns(taken)
 
@@ -340,23 +342,6 @@ def input_columns(
         f"{name}which column holds the texts: name it with --text (in Python text), or the two of "
         f"pairs; there are {', '.join(names)}"
     )
-
-
-def usual_name(usual: Sequence[str], names: Sequence[str]) -> str | None:
-    """Return the column that has the first of some usual names, in capitals only if none has."""
-    found = [name for name in usual if name in names]
-    lower = {name.lower(): name for name in names}
-    found += [lower[name.lower()] for name in usual if name.lower() in lower]
-    return found[0] if found else None
-
-
-def usual_names(groups: Iterable[Sequence[str]], names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the columns of the first group of usual names that are all there."""
-    for group in groups:
-        found = [usual_name([one], names) for one in group]
-        if all(found):
-            return tuple(map(str, found))
-    return None
 
 
 def with_usual_names(rows: Dataset, text: str | Sequence[str] | None, label: str | None) -> Dataset:

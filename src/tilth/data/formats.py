@@ -12,7 +12,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from itertools import chain, islice
@@ -23,6 +23,7 @@ from tilth.errors import InputError
 from tilth.files import check_input
 
 TOKENS, TAGS = "tokens", "tags"
+SINGLE = ("text", "sentence")  # usual names of a column of texts
 # IOB1, IOB2, BIOES and BILOU write no other tags.
 TAG = re.compile(r"O|[BIESLU]-\S.*")
 NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)"
@@ -88,6 +89,23 @@ def as_number(label: str) -> float | None:
     """Return a label that is written as a finite number, such as "0.5", as one; else None."""
     number = float(label) if re.fullmatch(NUMBER, label) else math.inf
     return number if math.isfinite(number) else None
+
+
+def usual_name(usual: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the column that has the first of some usual names, in capitals only if none has."""
+    found = [name for name in usual if name in names]
+    lower = {name.lower(): name for name in names}
+    found += [lower[name.lower()] for name in usual if name.lower() in lower]
+    return found[0] if found else None
+
+
+def usual_names(groups: Iterable[Sequence[str]], names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the columns of the first group of usual names that are all there."""
+    for group in groups:
+        found = [usual_name([one], names) for one in group]
+        if all(found):
+            return tuple(map(str, found))
+    return None
 
 
 def known_ending(path: Path) -> str:
@@ -171,10 +189,15 @@ def _csv(path: Path) -> Iterator[tuple[int, FileRow]]:
     lines = read_lines(path, _MAX_RECORD_BYTES)
     first = next(lines, (1, ""))
     # Semicolons: of spreadsheets where a comma begins the decimals.
-    delimiter = ";" if "," not in first[1] and ";" in first[1] else ","
+    delimiter = next((mark for mark in ",;\t" if mark in first[1]), ",")
     if told := re.fullmatch(r"\ufeff?\"?sep=([^\"\w])\"?", first[1], re.IGNORECASE):  # for Excel
         delimiter, first = told[1], next(lines, (2, ""))
-    return _rows_of_records(path, _quoted_records(path, chain([first], lines), delimiter))
+    if delimiter == "\t":
+        return _rows_of_records(path, _tab_records(path, chain([first], lines)))
+    names = first[1].split(delimiter)
+    spaced = len(names) > 1 and all(name.startswith(" ") for name in names[1:])  # "text, label"
+    records = _quoted_records(path, chain([first], lines), delimiter, spaced=spaced)
+    return _rows_of_records(path, records)
 
 
 def _tsv(path: Path) -> Iterator[tuple[int, FileRow]]:
@@ -204,7 +227,7 @@ def _rows_of_records(path: Path, records: Iterator[Record]) -> Iterator[tuple[in
 
 
 def _quoted_records(
-    path: Path, lines: Iterator[tuple[int, str]], delimiter: str
+    path: Path, lines: Iterator[tuple[int, str]], delimiter: str, *, spaced: bool = False
 ) -> Iterator[Record]:
     """Yield the first line and the fields of each record; a quoted field may hold line ends."""
     begun = 0
@@ -217,7 +240,9 @@ def _quoted_records(
 
     csv.field_size_limit(_MAX_RECORD_BYTES)
     try:
-        for fields in csv.reader(texts(), delimiter=delimiter, strict=True):
+        for fields in csv.reader(
+            texts(), delimiter=delimiter, skipinitialspace=spaced, strict=True
+        ):
             if fields:
                 yield begun, fields
             begun = 0

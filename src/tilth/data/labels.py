@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,13 @@ from tilth.data.formats import TAG, as_number
 from tilth.errors import InputError
 from tilth.metrics.scores import iob2
 
+log = logging.getLogger(__name__)
+
 Where: TypeAlias = Callable[[int], str]
 Class: TypeAlias = "str | int"
 
 _LIST = r"^\[\s*(?:['\"].*['\"]|-?\d[\d.,\s-]*)?\s*\]$"  # as Python or JSON writes one
+_WITH_COMMA = r"^[+-]?\d+(,\d+)?$"  # numbers of some countries' spreadsheets
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 _UNNAMED = re.compile(r"LABEL_(\d+)")  # what transformers calls labels without names
 # Kinds of labels, as data holds them.
@@ -155,6 +159,13 @@ def check_labels(column: pa.ChunkedArray, feature: Any, name: str, where: Where)
         column = pc.utf8_trim_whitespace(column)
         missing = pc.equal(pc.fill_null(column, ""), "")
     refuse_missing(missing, where, f"no {name}")
+    if is_text(kind) and pc.all(pc.match_substring_regex(column, _WITH_COMMA)).as_py():
+        row = first_true(pc.match_substring(column, ","))
+        if row is not None:
+            log.warning(
+                "%s: %s %r is read as a class: write numbers with a point", where(row), name,
+                column[row].as_py(),
+            )  # fmt: skip
     if is_text(kind) and pc.all(pc.match_substring_regex(column, _LIST)).as_py():
         raise InputError(
             f"{where(0)}: {name} is {column[0].as_py()!r:.40}, a list written as a text: give a "

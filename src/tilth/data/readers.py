@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.data.formats import MAX_CHARS, FileRow, rows_of_file
+from tilth.data.formats import MAX_CHARS, SINGLE, FileRow, rows_of_file, usual_name
 from tilth.data.sources import locate_split
 from tilth.data.temp_arrow import TempArrowWriter
 from tilth.errors import InputError
@@ -166,9 +166,10 @@ def _rows_of(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, F
 
 def _text_column(location: str, row: FileRow) -> str:
     """Choose the column with the texts from the first row."""
-    if "text" in row:
-        return "text"
-    strings = [name for name, value in row.items() if isinstance(value, str)]
+    usual = usual_name(SINGLE, list(row))
+    if usual is not None:
+        return usual
+    strings = [name for name, value in row.items() if value is None or isinstance(value, str)]
     if len(strings) == 1:
         return strings[0]
     if not strings:
@@ -184,8 +185,8 @@ def _check_column(location: str, name: str, names: Collection[str]) -> None:
 
 
 def _check_text(location: str, name: str, value: Any) -> str:
-    if not isinstance(value, str):
+    if not isinstance(value, str | None):
         raise InputError(
             f"{location}: column {name!r} holds {value!r:.60}, no text: name a column of texts"
         )
-    return value
+    return value or ""

@@ -16,6 +16,8 @@ from tilth.limits import (
     check_fields,
 )
 
+MIN_LABEL_FIT = 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurateOptions:
@@ -26,13 +28,13 @@ class CurateOptions:
         float | None,
         SHARE,
         "Label smoothing of numeric labels; default: the paper's 0.2 for pairs, so 0 / 1 -> "
-        "0.1 / 0.9.",
+        "0.1 / 0.9; none where three or more whole numbers may be classes.",
     ] = None
     sampled_pairs: Annotated[
         int | None,
         MOST_SAMPLED_PAIRS,
         "Pairs of a first text and the second text of another input, with label 0, for each first "
-        "text; default: the paper's 2, where labels are numbers from 0.",
+        "text; default: the paper's 2, where labels are numbers from 0 and may be no classes.",
     ] = None
     per_label: Annotated[
         int, PER_LABEL, "Second texts kept for each (first text, label), the first ones."
@@ -48,7 +50,7 @@ class CurateOptions:
     ] = None
     min_label_fit: Annotated[
         float, SIMILARITY, "Drop generated texts that fit their label less (-1: keep all)."
-    ] = 0.0
+    ] = MIN_LABEL_FIT
     seed: Annotated[int, SEED, "Same rows and seed, same result."] = 0
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tilth.data.labels import is_number
 from tilth.errors import InputError, TilthError
@@ -185,6 +186,8 @@ class TempArrowWriter:
         try:
             array = pa.array(_as_texts(values) if _is_mixed(values) else values)
         except _MISFITS as error:
+            if {type(value) for value in values} <= {int, type(None)}:  # longer than 64 bits
+                return pa.array(_as_texts(values))
             place = self._first_misfit(values)
             why = "does not fit the values before it" if place else "mixes types"
             raise InputError(
@@ -247,9 +250,11 @@ def _is_mixed(values: list[Any]) -> bool:
 
 
 def _as_texts(values: list[Any]) -> list[str | None]:
+    """Return values as texts; NaN, such as of pandas, is a missing one."""
     return [
-        value if value is None or isinstance(value, str)
-        else pa.scalar(value).cast(pa.string()).as_py()
+        None if value is None or value != value
+        else pa.scalar(value).cast(pa.string()).as_py() if isinstance(value, float)
+        else str(value)
         for value in values
     ]  # fmt: skip
 
@@ -268,10 +273,13 @@ def _unstorable(kind: pa.DataType) -> str | None:
 
 
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = [
-        table[field.name].cast(field.type)
-        if field.name in table.column_names
-        else pa.nulls(table.num_rows, field.type)
-        for field in schema
-    ]
+    columns = []
+    for field in schema:
+        if field.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            continue
+        column = table[field.name]
+        if pa.types.is_floating(column.type) and pa.types.is_string(field.type):
+            column = pc.if_else(pc.is_nan(column), None, column)  # a missing text
+        columns.append(column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tilth.data.examples import Source, usual_name, usual_names
+from tilth.data.examples import Source
+from tilth.data.formats import usual_name, usual_names
 from tilth.data.labels import is_text
 from tilth.data.normalize import exact_keys
 from tilth.encoders.graded_pairs import NEGATIVE, TEXT_A, TEXT_B

@@ -18,10 +18,9 @@ from tilth.data.examples import (
     Names,
     Source,
     open_rows,
-    usual_name,
-    usual_names,
     with_usual_names,
 )
+from tilth.data.formats import usual_name, usual_names
 from tilth.data.hashing import random_keys
 from tilth.data.labels import is_list, is_text
 from tilth.data.normalize import exact_keys

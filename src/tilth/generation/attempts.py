@@ -25,7 +25,8 @@ DROP_REASONS = {
     "not-closed": "raise --max-new-tokens, or let the instruction ask for one short sentence",
     "empty": "the model closes at once or answers nothing: word the instruction otherwise, name "
     "another model, or raise --max-new-tokens for one that thinks before it answers",
-    "prompt-too-long": "give shorter inputs, or a model with more positions",
+    "prompt-too-long": "give shorter inputs, lower --max-new-tokens, or name a model with more "
+    "positions",
     "not-a-number": "the model's weights are broken in this precision: --precision float32",
     "filtered": "the server filters its answers: word the instruction otherwise",
 }
@@ -116,6 +117,12 @@ def items_from_nothing(task: Task, count: int, *, each_label: bool) -> list[Item
         Item(n, f"{task.name}-{n}", None, labels if each_label else (labels[n % len(labels)],))
         for n in range(count)
     ]
+
+
+def _origin(item: Item, label: str) -> str:
+    """Return the `source_id` of a row: texts of different labels without an input share none."""
+    is_shared = item.text is None and len(item.labels) > 1
+    return f"{item.source_id}-{label}" if is_shared else item.source_id
 
 
 def job_key(seed: int, source_id: str, label: str, attempt: int) -> bytes:
@@ -228,7 +235,7 @@ def make_part(
             texts[0]: item.text,
             texts[-1]: outcome.text,
             "label": outcome.job.label,
-            "source_id": item.source_id,
+            "source_id": _origin(item, outcome.job.label),
             "task": task.name,
             "model": model,
             "seed": settings.seed,

@@ -319,6 +319,8 @@ def _complete_run(
     """Make the missing parts and the data set of a run; measure label fit with `is_measured`."""
     task, lm, settings = request.task, request.lm, request.settings
     size = request.part_size
+    if isinstance(lm, LM):
+        _check_room(request.prompted(), lm, settings.max_new_tokens)
     if not overwrite:
         _check_count(out, request.count)
     precision = {"precision": lm.precision} if isinstance(lm, LM) else {}
@@ -400,6 +402,19 @@ def make_sampler(
     if settings.candidates == 1:
         return engine
     return ContrastiveSampler(engine, settings.candidates, decay=settings.decay, window=rows)
+
+
+def _check_room(task: Task, lm: LM, max_new_tokens: int) -> None:
+    """Refuse texts for which the model has no room, not even without an input."""
+    from tilth.generation.engine import max_positions
+
+    prompts = [label.prompt("" if task.is_pair else None) for label in task.labels]
+    shortest = min(map(len, lm.tokenizer(prompts, verbose=False)["input_ids"]))
+    if shortest + max_new_tokens > (most := max_positions(lm)):
+        raise InputError(
+            f"max-new-tokens is {max_new_tokens:,}, and the model reads {most:,} tokens, of which "
+            f"the instruction takes {shortest}: lower --max-new-tokens"
+        )
 
 
 def _longest_prompt(task: Task, lm: LM, settings: GenerateSettings, items: Sequence[Item]) -> int:

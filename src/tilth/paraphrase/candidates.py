@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.data import read_rows
@@ -105,6 +106,10 @@ class Candidates:
     def known_scores(self, chunk: Chunk) -> pa.Table:
         """Return meaning and wording of a chunk of a set that has them."""
         rows = _arrow(self.sets[chunk.set], SCORES)[chunk.start : chunk.end]
+        for place, name in enumerate(SCORES):
+            if is_text(rows.schema.field(name).type):  # of a csv file
+                known = pc.if_else(pc.equal(rows[name], ""), None, rows[name])
+                rows = rows.set_column(place, name, known)
         try:
             return rows.cast(pa.schema([(name, pa.float32()) for name in SCORES]))
         except pa.ArrowException as error:

@@ -15,16 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder, text_id
-from tilth.data.examples import (
-    LABEL,
-    PAIRS,
-    SINGLE,
-    TOKENS,
-    make_room,
-    open_rows,
-    usual_name,
-    usual_names,
-)
+from tilth.data.examples import LABEL, PAIRS, TOKENS, make_room, open_rows
+from tilth.data.formats import SINGLE, usual_name, usual_names
 from tilth.data.labels import is_text
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError

@@ -88,7 +88,7 @@ class RewriteSettings:
             raise InputError("--round-trip writes one text for each: leave --number out")
         asks = {
             "meaning": "--meaning", "wording": "--wording", "min_meaning": "--min-meaning",
-            "steer": "--no-steer", "tries": "--check",
+            "steer": "--no-steer", "tries": "--check", "beams": "--beams",
         }  # fmt: skip
         changed = [
             asks[one.name] for one in fields(self)

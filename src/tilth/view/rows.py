@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tilth.data.examples import PAIRS, SINGLE, TOKENS
+from tilth.data.examples import PAIRS, TOKENS
+from tilth.data.formats import SINGLE, usual_name, usual_names
 from tilth.data.hashing import hash_of
 from tilth.data.labels import is_list, is_number, is_text, label_text, plain_label
 from tilth.data.parquet import parquet_tables, schema_class_names
@@ -96,7 +97,7 @@ def label_column(schema: pa.Schema) -> str | None:
     found = [name for name in TOKENS if name in schema.names]
     of_tokens = any(is_list(schema.field(name).type) for name in found)
     names = (*_TAGS, *_LABELS) if of_tokens else (*_LABELS, *_TAGS)
-    return next((name for name in names if name in schema.names), None)
+    return usual_name(names, schema.names)
 
 
 def listed_labels(path: Path) -> list[str]:
@@ -142,15 +143,14 @@ def text_columns(schema: pa.Schema, read: Sequence[str] = ()) -> tuple[list[str]
     if before:
         after = [name.removeprefix(f"{_ORIGINAL}_") for name in before]
         if before == [_ORIGINAL]:
-            after = [name for name in (*SINGLE, *names) if name in names and name != _ORIGINAL][:1]
+            others = [name for name in names if name != _ORIGINAL]
+            after = [usual_name(SINGLE, others) or others[0]] if others else []
         if all(name in names for name in after):
             return before, after
-    for first, second in PAIRS:
-        if first in names and second in names:
-            return [first], [second]
-    for name in (*SINGLE, *TOKENS):
-        if name in names:
-            return [], [name]
+    if (pair := usual_names(PAIRS, names)) is not None:
+        return [pair[0]], [pair[1]]
+    if (name := usual_name((*SINGLE, *TOKENS), names)) is not None:
+        return [], [name]
     return [], [field.name for field in schema if is_text(field.type)][:1]
 
 
