@@ -152,11 +152,32 @@ def test_a_tenth_of_each_label_is_kept_to_choose_with(source: list[dict[str, Any
     train, chosen = train_validation_split(rows, 0)
     assert len(train) + len(chosen) == len(rows)
     assert not {*map(str, train.texts)} & {*map(str, chosen.texts)}
-    found = np.bincount(strata(chosen)) / np.bincount(strata(rows))
+    codes, places = strata(rows), [rows.texts.index(text) for text in chosen.texts]
+    found = np.bincount(codes[places], minlength=codes.max() + 1) / np.bincount(codes)
     assert ((found > 0.05) & (found < 0.15)).all()
     again = train_validation_split(rows.select(np.arange(len(rows))[::-1].copy()), 0)[1]
     assert {*map(str, again.texts)} == {*map(str, chosen.texts)}
     assert {*map(str, train_validation_split(rows, 1)[1].texts)} != {*map(str, chosen.texts)}
+
+
+def test_sets_of_labels_that_are_rare_share_a_tenth_of_their_rarest_label() -> None:
+    chance = np.random.default_rng(0)
+    rows = [
+        {"text": f"text {n}", "labels": [f"l{m}" for m in range(12) if chance.random() < 0.3]}
+        for n in range(600)
+    ]
+    train, chosen = train_validation_split(as_rows([row for row in rows if row["labels"]]), 0)
+    assert 40 < len(chosen) < 80
+    assert (chosen.targets.sum(axis=0) > 5).all()
+    assert (train.targets.sum(axis=0) > 100).all()
+    types = [f"T{n}" for n in range(8)]
+    tagged = [
+        {"tokens": [f"w{n}", *types], "tags": ["O", *(
+            f"B-{one}" if chance.random() < 0.5 else "O" for one in types
+        )]}
+        for n in range(100)
+    ]  # fmt: skip
+    assert 5 < len(train_validation_split(as_rows(tagged), 0)[1]) < 20
 
 
 def test_texts_that_differ_in_case_and_punctuation_stay_in_one_part() -> None:

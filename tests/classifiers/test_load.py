@@ -141,12 +141,37 @@ def test_validation_rows_of_the_labelled_set_are_not_among_the_others() -> None:
     assert held is not None
     assert len(held) == 6
     assert not set(rows.texts) & set(held.texts)
+    loud = [{**row, "text": f"{row['text'].upper()}!"} for row in labelled]
+    rows, held = read_training_sets(TaskSources(loud, labelled=labelled), tags=False)
+    assert held is not None
+    assert not {text.upper() + "!" for (text,) in held.texts} & {text for (text,) in rows.texts}
     pairs = [{"text_a": row["text"], "text_b": f"{n}", "label": row["label"]}
              for n, row in enumerate(labelled)]  # fmt: skip
     rewrites = [{**row, "text_b": f"again {row['text_b']}"} for row in pairs]
     rows, held = read_training_sets(TaskSources(rewrites, labelled=pairs), tags=False)
     assert held is not None
     assert not {first for first, _ in rows.texts} & {first for first, _ in held.texts}
+
+
+def test_so_many_labels_of_one_row_are_no_misspellings(caplog: pytest.LogCaptureFixture) -> None:
+    often = [f"label {chr(97 + n % 26) * (n // 26 + 2)}" for n in range(400) for _ in range(5)]
+    rows = [{"text": f"{n}", "label": label} for n, label in enumerate(often)]
+    rows += [{"text": f"t{n}", "label": f"lable {n}"} for n in range(300)]
+    read_training_sets(TaskSources(rows), tags=False)
+    assert "misspelt" not in caplog.text
+
+
+def test_a_split_of_a_data_set_in_memory_has_any_usual_name() -> None:
+    given = DatasetDict(
+        train=Dataset.from_list(classed(60)), dev=Dataset.from_list(classed(12, seed=1))
+    )
+    rows, held = read_training_sets(TaskSources(given), tags=False)
+    assert (len(rows), held and len(held)) == (60, 12)
+
+
+def test_labels_that_are_named_twice_are_refused() -> None:
+    with pytest.raises(InputError, match="labels name 'a' 2 times"):
+        read_training_sets(TaskSources(classed(20)), tags=False, labels=["a", "b", "a"])
 
 
 @pytest.mark.parametrize("kind", ["class", "tags"])

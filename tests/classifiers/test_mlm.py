@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
@@ -125,6 +126,9 @@ def test_texts_come_from_anywhere(base: str, tmp_path: Path) -> None:
     adapt(Dataset.from_dict({"said": few}), base, tmp_path / "set", column="said", **QUICK)
     assert are_same(tmp_path / "list", tmp_path / "file")
     assert are_same(tmp_path / "list", tmp_path / "set")
+    for number, same in enumerate((pd.DataFrame({"text": few}), pd.Series(few), np.array(few))):
+        adapt(same, base, tmp_path / f"{number}", **QUICK)
+        assert are_same(tmp_path / "list", tmp_path / f"{number}")
 
 
 def test_a_base_without_its_head_gets_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -158,9 +162,10 @@ def test_what_cannot_be_adapted(tmp_path: Path, base: str, monkeypatch: pytest.M
         adapt(Dataset.from_dict({"said": [" "], "n": [1]}), base, tmp_path / "run", **QUICK)
     with pytest.raises(InputError, match="row 1 holds no text"):
         adapt(Dataset.from_dict({"text": ["a", None]}), base, tmp_path / "run", **QUICK)
-    for blank in (" \n", 5):
-        with pytest.raises(InputError, match="row 2 holds no text"):
-            adapt(["a", "b", blank], base, tmp_path / "run", **QUICK)  # type: ignore[list-item]
+    with pytest.raises(InputError, match="row 2 holds no text"):
+        adapt(["a", "b", " \n"], base, tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match=r"row 2 .*: 5 is no row"):
+        adapt(["a", "b", 5], base, tmp_path / "run", **QUICK)  # type: ignore[list-item]
     with pytest.raises(InputError, match="no setting 'mask'"):
         adapt(TEXTS, base, tmp_path / "run", mask=1)
     monkeypatch.setattr("tilth.classifiers.trainer.all_finite", lambda _: False)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from datasets import Dataset
 
@@ -47,6 +48,16 @@ COUNTS = {
 )
 def test_plain_sentence(text: str, plain: str) -> None:
     assert normalize_text(text) == plain
+
+
+def test_rows_of_any_kind_are_read() -> None:
+    texts = [text for row in ROWS for text in row.values() if isinstance(text, str)]
+    counts = [
+        {name: overlap.counts() for name, overlap in find_overlap(rows, [BIRDS, FARMS]).items()}
+        for rows in (texts, pd.DataFrame({"text": texts}), [{"text": text} for text in texts])
+    ]
+    assert counts[0] == counts[1] == counts[2]
+    assert counts[0]["birds"]["rows"]
 
 
 @pytest.mark.parametrize("as_dataset", [True, False])

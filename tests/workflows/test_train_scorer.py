@@ -149,6 +149,23 @@ def test_pairs_that_cannot_be_split_are_trained_on_with_a_set_that_chooses(
     assert train(file, tmp_path / "run", replace(options, dev=pairs))["seeds"]
 
 
+def test_with_a_set_that_chooses_the_own_validation_split_is_not_trained_on(
+    pairs: str, tmp_path: Path, options: ScorerOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt: list[int] = []
+
+    def spy(train: Any, *_: Any, **__: Any) -> None:
+        learnt.append(len(train))
+        raise InputError("seen")
+
+    monkeypatch.setattr("tilth.classifiers.train.train_on_examples", spy)
+    for name, count in (("train", 30), ("validation", 9)):
+        write_rows(tmp_path / "set" / f"{name}.jsonl", rows(count, seed=count))
+    with pytest.raises(InputError, match="seen"):
+        train(str(tmp_path / "set"), tmp_path / "run", replace(options, dev=pairs))
+    assert learnt == [30]
+
+
 def test_a_set_of_another_task_is_trained_on_first(
     pairs: str, tmp_path: Path, options: ScorerOptions
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.data.hashing import group_ids, random_keys, text_hashes
-from tilth.data.labels import Labels
+from tilth.data.labels import Labels, is_list
 from tilth.data.normalize import exact_keys
 from tilth.data.split import group_texts, validation_rows
 from tilth.errors import InputError
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 OUTSIDE = "O"
 Where: TypeAlias = Callable[[int], str]
 Targets: TypeAlias = "NDArray[np.float32] | list[NDArray[np.float32]]"
-_SHARE = 0.1
+_SHARE, _FEWEST = 0.1, 5
+_SHOWN = 8  # labels in messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ def model_labels(found: Labels) -> list[str]:
 
 def _place(label: str, places: dict[str, int], row: int, where: Where) -> int:
     if label not in places:
-        known = ", ".join(places)
+        known = ", ".join(islice(places, _SHOWN)) + ", ..." * (len(places) > _SHOWN)
         raise InputError(
             f"{where(row)}: label {label!r} is none of the model's ({known}): correct it, "
             "leave the row out, or give training rows that have it"
@@ -227,36 +229,64 @@ def train_validation_split(
 ) -> tuple[LabeledExamples, LabeledExamples]:
     """Split off a tenth of each label for validation, by content and not by order.
 
-    A label with fewer than five rows has none there. Rows with the same origin or, but for case and
-    punctuation, the same first text or the same two texts in any order stay in one part.
+    A label with fewer than five rows has none there. Rows of a group of `groups_of` stay in one
+    part.
     """
-    sides = [
-        pa.array([texts[side] for texts in rows.texts], pa.large_string())
-        for side in range(len(rows.texts[0]))
-    ]
-    keys = [text_hashes(side) for side in sides]
-    origins = [] if rows.origins is None else [rows.origins]
+    keys = [text_hashes(side) for side in _sides(rows)]
     chosen = validation_rows(
         strata(rows), random_keys(seed, "validation", *keys), _SHARE, numeric=False,
-        groups=group_texts([exact_keys(side) for side in sides], *origins),
+        groups=groups_of(rows),
     )  # fmt: skip
     return rows.select(np.flatnonzero(~chosen)), rows.select(np.flatnonzero(chosen))
 
 
+def groups_of(*sets: LabeledExamples) -> NDArray[np.int64]:
+    """Number the groups of the sets' rows that belong in one part, (rows,).
+
+    They have the same origin or, but for case and punctuation, the same first text or the same two
+    texts in any order.
+    """
+    some = [rows for rows in sets if len(rows)]
+    keys = zip(*(map(exact_keys, _sides(rows)) for rows in some), strict=True)
+    origins = [
+        np.zeros(len(rows), np.uint64) if rows.origins is None else rows.origins for rows in some
+    ]
+    return group_texts([np.concatenate(side) for side in keys], np.concatenate(origins))
+
+
+def _sides(rows: LabeledExamples) -> list[pa.Array]:
+    """Return the first texts of rows and, of pairs, the second ones."""
+    return [pa.array(side, pa.large_string()) for side in zip(*rows.texts, strict=True)]
+
+
 def strata(rows: LabeledExamples) -> NDArray[np.int64]:
-    """Return the stratum of each row, (rows,): equal classes or entity types share it."""
+    """Return the stratum of each row, (rows,): rows of one class share it.
+
+    Of several classes a row, and of entity types, rows of one set share it; of sets with fewer than
+    five rows, those whose rarest label is the same.
+    """
     if isinstance(rows.targets, list):
         names = list(dict.fromkeys(["", *(label[2:] for label in rows.labels)]))
         types = np.array([names.index(label[2:]) for label in rows.labels])
-        sets = np.zeros((len(rows), len(names)), np.int64)
+        sets = np.zeros((len(rows), len(names)), np.bool_)
         for row, target in enumerate(rows.targets):
-            sets[row, types[target.argmax(axis=1)]] = 1
-        sets[:, 0] = 0  # O is no type
-        return group_ids(*sets.T)
+            sets[row, types[target.argmax(axis=1)]] = True
+        return _strata_of_sets(sets[:, 1:])  # O is no type
     if rows.kind == "class":
         places: NDArray[np.int64] = rows.targets.argmax(axis=1)
         return places
-    return group_ids(*positive(rows.targets).T.astype(np.int64))
+    return _strata_of_sets(positive(rows.targets).astype(np.bool_))
+
+
+def _strata_of_sets(sets: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the stratum of each row's set of labels, (rows, labels) -> (rows,)."""
+    found = group_ids(np.zeros(len(sets), np.int64), *sets.T.astype(np.int64))
+    is_rare = np.bincount(found)[found] < _FEWEST
+    if is_rare.any() and sets.shape[1]:
+        rarest = np.where(sets, sets.sum(axis=0), len(sets) + 1).argmin(axis=1)
+        rarest[~sets.any(axis=1)] = sets.shape[1]
+        found[is_rare] = found.max() + 1 + rarest[is_rare]
+    return found
 
 
 PROBABILITIES = "probabilities"
@@ -271,7 +301,7 @@ def probability_lists(column: pa.ChunkedArray) -> tuple[list[str] | None, pa.Chu
             writes; for tags a list of these. # (rows,)
     """
     array: Any = column.combine_chunks()
-    structs = array.flatten() if pa.types.is_list(array.type) else array
+    structs = array.flatten() if is_list(array.type) else array
     if not pa.types.is_struct(structs.type):
         return None, column
     names = [field.name for field in structs.type]

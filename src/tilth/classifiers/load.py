@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -19,6 +20,7 @@ from tilth.classifiers.examples import (
     Where,
     concatenate,
     drop_duplicates,
+    groups_of,
     labeled_examples,
     model_labels,
     probability_lists,
@@ -37,7 +39,7 @@ from tilth.data.examples import (
 from tilth.data.labels import class_names, match_label_names
 from tilth.data.normalize import row_keys
 from tilth.data.readers import read_rows, row_location
-from tilth.data.sources import source_name, split_names
+from tilth.data.sources import named_split, source_name, split_names
 from tilth.data.split import source_hashes, written_by_model
 from tilth.errors import InputError
 from tilth.limits import PART_SHARE
@@ -55,6 +57,7 @@ TEST, VALIDATION = "test set", "validation set"
 # Three epochs are about fifty over the labelled rows then, as many as the paper's few-shot ones.
 MOST_TIMES = 16
 _NAMED = 3  # groups of labels in a warning
+_MOST_COMPARED = 100_000  # pairs of labels
 _SEVERAL, _ALIKE = 5, 0.8  # rows of a label that is spelt right; how alike labels are, at most 1
 
 
@@ -210,13 +213,9 @@ def _training_sets(
 
 
 def _apart(rows: LabeledExamples, held: LabeledExamples) -> NDArray[np.int64]:
-    """Return the rows that share neither first text nor origin with held ones."""
-    firsts = {texts[0] for texts in held.texts}
-    is_apart = np.array([texts[0] not in firsts for texts in rows.texts], bool)
-    if rows.origins is not None and held.origins is not None:
-        known = held.origins[held.origins != 0]
-        is_apart &= ~np.isin(rows.origins, known)
-    return np.flatnonzero(is_apart)
+    """Return the rows that are in no group of held ones, as of `groups_of`."""
+    groups = groups_of(rows, held)
+    return np.flatnonzero(~np.isin(groups[: len(rows)], groups[len(rows) :]))
 
 
 def repeat_count(share: float, rows: int, labelled: int, most: int = MOST_TIMES) -> int:
@@ -269,7 +268,11 @@ def _shared_labels(sets: list[_LoadedSet], given: Sequence[str] | None) -> list[
     if isinstance(given, str):
         raise InputError(f"labels are {given!r:.40}, one text: give a list of names")
     if given is not None:
-        return [str(label) for label in given]
+        names = [str(label) for label in given]
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise InputError(f"labels name {name!r:.40} {count} times: name each label once")
+        return names
     for one in sets:
         one.check_named()
     named = next((one.names for one in sets if one.names is not None), None)
@@ -314,11 +317,14 @@ def _misspelt(rows: LabeledExamples) -> list[tuple[str, str]]:
     """Return labels of one row, each with the label of several rows that is spelt nearly alike."""
     likeliest = np.asarray(rows.targets).argmax(axis=1)
     counts = np.bincount(likeliest, minlength=len(rows.labels))
-    often = [rows.labels[label] for label in np.flatnonzero(counts >= _SEVERAL)]
+    often = {name: _letters(name) for name in np.array(rows.labels)[counts >= _SEVERAL].tolist()}
+    single = [rows.labels[label] for label in np.flatnonzero(counts == 1)]
+    if len(single) * len(often) > _MOST_COMPARED:  # so many are no misspellings
+        return []
     found = []
-    for label in (rows.labels[label] for label in np.flatnonzero(counts == 1)):
-        letters = [one for one in often if _letters(one) != _letters(label)]
-        found += [(label, one) for one in get_close_matches(label, letters, 1, _ALIKE)]
+    for label in single:
+        others = [one for one, letters in often.items() if letters != _letters(label)]
+        found += [(label, one) for one in get_close_matches(label, others, 1, _ALIKE)]
     return found
 
 
@@ -331,7 +337,7 @@ def validation_split(source: Source) -> Source | None:
     from datasets import DatasetDict
 
     if isinstance(source, DatasetDict):
-        return source.get(_VALIDATION) or None  # an empty one is none
+        return named_split(source, _VALIDATION) or None  # an empty one is none
     if not isinstance(source, str | Path):
         return None
     name = str(prefer_curated(source))

@@ -18,7 +18,8 @@ from tilth.classifiers.collate import TEXTS_AT_ONCE, Batch, EncodedRows, Ragged
 from tilth.classifiers.settings import Adaptation
 from tilth.classifiers.trainer import Schedule, masked_lm_loss, train_model
 from tilth.data import read_texts
-from tilth.data.examples import input_columns
+from tilth.data.examples import TEXT_COLUMNS, Source, input_columns, open_rows
+from tilth.data.formats import usual_name
 from tilth.errors import InputError
 from tilth.limits import settings_of
 from tilth.models.device import choose_precision
@@ -31,11 +32,12 @@ from tilth.models.trainer import (
     check_processes,
     complete_training,
 )
+from tilth.models.truncation import warn_of_cuts
 from tilth.runs import Run, refuse_inside
 from tilth.storage import as_path
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    pass
 
 TARGETS = "labels"
 IGNORED = -100
@@ -122,7 +124,7 @@ COMMAND = "train adapt"
 
 
 def adapt(
-    texts: str | Path | Dataset | Sequence[str],
+    texts: Source | Sequence[str],
     base: str = "starter-mlm",
     out: str | Path | None = None,
     *,
@@ -135,8 +137,8 @@ def adapt(
     """Continue the pretraining of a masked language model on texts.
 
     Args:
-        texts: a list, a data set, or what `read_texts` reads: a file, a folder, a run, a hub data
-            set.
+        texts: a list, a data set, a data frame, or what `read_texts` reads: a file, a folder, a
+            run, a hub data set.
         base: `starter-mlm`, `starter-small`, a folder or a hub id of a masked language model.
         out: the run folder; the same call resumes. It is a base for `train_classifier`.
         column: None: `text`, or the only column of strings.
@@ -171,18 +173,19 @@ def adapt(
     return run.path
 
 
-def _texts(texts: str | Path | Dataset | Sequence[str], column: str | None) -> Sequence[str]:
+def _texts(texts: Source | Sequence[str], column: str | None) -> Sequence[str]:
     """Return texts as a sequence that is read in chunks."""
     if isinstance(texts, str | Path):
         found: Any = read_texts(texts, column=column)["text"]
-    elif isinstance(texts, Sequence | Iterator):
-        found = list(texts) if isinstance(texts, Iterator) else texts
+    elif isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
+        found = texts
     else:
-        usual = "text" if "text" in texts.column_names else None
-        names = input_columns(texts, "", column or usual, tagged=False)
+        rows, _ = open_rows(list(texts) if isinstance(texts, Iterator) else texts, "train")
+        usual = usual_name(TEXT_COLUMNS, rows.column_names)
+        names = input_columns(rows, "", column or usual, tagged=False)
         if len(names) > 1:
             raise InputError(f"columns {' and '.join(names)} hold pairs: name one with column")
-        found = texts[names[0]]
+        found = rows[names[0]]
     if not len(found):
         raise InputError("there are no texts: give some to train on")
     for number, chunk in enumerate(_chunks(found)):
@@ -231,11 +234,13 @@ def _encode(
     lm: MaskedLM, texts: Sequence[str], settings: Adaptation, *, bfloat16: bool
 ) -> EncodedRows:
     limit = min(settings.max_length, lm.max_length)
-    ids, lengths = [], []
+    ids, lengths, cut = [], [], 0
     for chunk in _chunks(texts):
         found = encode_texts(lm.tokenizer, [(text,) for text in chunk], limit)
+        cut += found.cut
         ids.append(found.ids.astype(np.int32))
         lengths.append(found.lengths)
+    warn_of_cuts(cut, len(texts), limit, lm.name)
     no_targets = np.empty((len(texts), 0), np.float32)  # the masks make them
     pad = int(lm.tokenizer.pad_token_id or 0)
     joined = Ragged.of(ids, lengths, np.int32)

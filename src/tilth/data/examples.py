@@ -236,6 +236,8 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
             if not frame.columns.is_unique:
                 raise InputError("the data frame has two columns of one name: rename one") from None
             source = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    elif hasattr(source, "tolist"):  # an array, or a series of pandas
+        source = source.tolist()
     if not isinstance(source, Sequence):
         raise InputError(
             f"the rows are of type {type(source).__name__}: give a data set, a list of dicts, a "

@@ -36,6 +36,12 @@ _SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
 _HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[^/\s]+))?")
 
 
+def named_split(splits: DatasetDict, name: str) -> Dataset | None:
+    """Return the split of a name, or of another usual one of it (`dev` of `validation`)."""
+    found = (one for one in (name, *splits) if one in splits and _SPLITS.get(one, one) == name)
+    return next((splits[one] for one in found), None)
+
+
 @dataclass(frozen=True, slots=True)
 class HubDataset:
     """Name a data set on the hub."""

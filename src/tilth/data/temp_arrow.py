@@ -190,9 +190,12 @@ class TempArrowWriter:
                 return pa.array(_as_texts(values))
             place = self._first_misfit(values)
             why = "does not fit the values before it" if place else "mixes types"
+            remedy = "give the column one type"
+            if isinstance(error, UnicodeEncodeError):
+                why, remedy = "has half a character (a lone surrogate)", "write the whole character"
             raise InputError(
                 f"{self._locations[place]}: column {name!r} holds {values[place]!r:.60}, which "
-                f"{why}: give the column one type"
+                f"{why}: {remedy}"
             ) from error
 
         if pa.types.is_struct(array.type) and not array.type.num_fields:

@@ -24,7 +24,13 @@ from tilth.data.examples import (
 from tilth.data.formats import as_number
 from tilth.data.hashing import random_keys
 from tilth.data.normalize import exact_keys
-from tilth.data.sources import chosen_split, fetched, folder_configs, split_names
+from tilth.data.sources import (
+    chosen_split,
+    fetched,
+    folder_configs,
+    named_split,
+    split_names,
+)
 from tilth.data.split import group_texts, source_hashes, validation_rows, written_by_model
 from tilth.errors import InputError
 from tilth.files import check_input
@@ -150,7 +156,8 @@ def _splits(source: Source) -> dict[str, Dataset]:
     if isinstance(source, DatasetDict):
         if _TRAIN not in source:
             raise InputError(f"no split 'train' among {', '.join(source)}: name it so")
-        return {name: source[name] for name in (_TRAIN, _VALIDATION) if name in source}
+        found = {name: named_split(source, name) for name in (_TRAIN, _VALIDATION)}
+        return {name: rows for name, rows in found.items() if rows is not None}
     if not isinstance(source, str | Path):
         return {_TRAIN: open_rows(source, _TRAIN)[0]}
     folder = fetched(source)

@@ -16,8 +16,9 @@ from tilth.evaluate.sts_sets import StsSet
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from pandas import DataFrame  # type: ignore[import-untyped]
 
-Rows: TypeAlias = "Dataset | Sequence[Mapping[str, Any]]"
+Rows: TypeAlias = "Dataset | DataFrame | Sequence[Mapping[str, Any]] | Sequence[str]"
 
 _PAIR = ("text_a", "text_b")
 _NEGATIVE, _SINGLE = "negative", "text"
@@ -116,11 +117,14 @@ def _texts_of_rows(rows: Rows) -> Iterator[list[str]]:
         yield texts
 
 
-def _each_row(rows: Rows) -> Iterator[Mapping[str, Any]]:
+def _each_row(rows: Any) -> Iterator[Mapping[str, Any]]:
     """Yield rows, those of a `datasets.Dataset` in batches and with the text columns only."""
-    if isinstance(rows, Sequence):
+    if isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
         yield from rows
         return
+    from tilth.data.examples import open_rows
+
+    rows, _ = open_rows(rows, "train")
     names = rows.column_names
     is_pair = set(_PAIR) <= set(names)
     wanted = [name for name in (*_PAIR, _NEGATIVE) if is_pair and name in names]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.errors import InputError, TilthError
-from tilth.evaluate.overlap import find_overlap, untouched
+from tilth.evaluate.overlap import Rows, find_overlap, untouched
 from tilth.evaluate.sts_sets import StsSet, asked_sets, read_sets
 from tilth.limits import PROTOCOL
 from tilth.metrics.correlation import (
@@ -29,8 +29,6 @@ from tilth.metrics.significance import check_resamples, percentile_interval
 from tilth.models.names import loaded
 
 if TYPE_CHECKING:
-    from datasets import Dataset
-
     from tilth.data.examples import Source
     from tilth.runs import Progress
 
@@ -132,7 +130,7 @@ def evaluate_sts(
     *,
     protocol: str = "all",
     sets: Sequence[str] | None = None,
-    training: Dataset | Sequence[Mapping[str, Any]] | None = None,
+    training: Rows | None = None,
     drop_overlap: bool = False,
     bootstrap: int = 1000,
     seed: int = 0,
@@ -181,7 +179,7 @@ def measure_sets(
     found: Sequence[StsSet],
     *,
     protocol: str = "all",
-    training: Dataset | Sequence[Mapping[str, Any]] | None = None,
+    training: Rows | None = None,
     drop_overlap: bool = False,
     progress: Progress | None = None,
 ) -> list[SetCosines]:

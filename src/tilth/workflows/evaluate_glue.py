@@ -92,6 +92,8 @@ def evaluate_glue(
     how: dict[str, Any] = {"device": device, "precision": precision}
     for name, model in models.items():  # a wrong one is found before any is measured
         _predictor(TASKS[name], model, **how)
+        if data != "hub":
+            _folder(data, name)
     if out is None:
         found = {name: _measure(name, model, data, None, how) for name, model in models.items()}
         return _joined(found)
@@ -169,9 +171,7 @@ def _read(
     if data == "hub":
         source = f"{HUB}:{name}"
         return _examples(source, split, need_label=need_label, text=task.texts), source
-    folder = Path(data).expanduser() / name
-    if not folder.is_dir():
-        raise InputError(f"{data}: no folder {name!r}: put the task's dev and test files there")
+    folder = _folder(data, name)
     found = (item for item in sorted(folder.iterdir()) if item.is_file() and ending_of(item))
     files = {item.name.split(".")[0]: item for item in found}
     path = next((files[stem] for stem in _STEMS[split] if stem in files), None)
@@ -184,6 +184,13 @@ def _read(
             f"{len(task.texts)}: name the columns {', '.join(task.texts)}"
         )
     return examples, str(path)
+
+
+def _folder(data: str, name: str) -> Path:
+    folder = Path(data).expanduser() / name
+    if not folder.is_dir():
+        raise InputError(f"{data}: no folder {name!r}: put the task's dev and test files there")
+    return folder
 
 
 def _examples(

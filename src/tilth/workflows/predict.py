@@ -118,8 +118,6 @@ def predict_to_run(
     confidence.
     """
     named = _name_of(model)
-    if hasattr(data, "tolist"):  # an array, or a series of pandas
-        data = data.tolist()
     if isinstance(data, str | Path):
         refuse_inside(out, str(data), named=[named])
     rows, where = open_rows(data, settings.split)

@@ -60,11 +60,12 @@ def train_scorer(
     parts = read_pairs(pairs, seed=training.seed, split=options.dev is None, names=names)
     held, train, test, highest = parts.validation, parts.train, None, parts.highest
     written = parts.written
-    known: list[NamedTexts] = [("training", pairs, _pairs_of(parts.all_rows()))]
+    learnt = parts.all_rows() if options.dev is None else train
+    known: list[NamedTexts] = [("training", pairs, _pairs_of(learnt))]
     if options.first is not None:
         known.append(("first", options.first, read_examples(options.first).texts))
     if options.dev is not None:
-        train, held = parts.all_rows(), read_dev_pairs(options.dev, highest=highest, names=names)
+        held = read_dev_pairs(options.dev, highest=highest, names=names)
         written = None
         check_disjoint("validation", options.dev, _pairs_of(held), *known)
         known.append(("validation", options.dev, _pairs_of(held)))
