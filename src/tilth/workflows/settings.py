@@ -234,7 +234,9 @@ class ScorerOptions:
         "starter-encoder"
     )
     dev: Annotated[
-        str | None, "Graded pairs that choose step and seed; default: a tenth of PAIRS."
+        str | None,
+        "Graded pairs that choose step and seed; default: the validation split of PAIRS, or a tenth "
+        "of them.",
     ] = None
     test: Annotated[str | None, "Graded pairs to measure on, beside the shipped scorer."] = None
     first: Annotated[
