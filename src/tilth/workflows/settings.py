@@ -235,8 +235,8 @@ class ScorerOptions:
     )
     dev: Annotated[
         str | None,
-        "Graded pairs that choose step and seed; default: the validation split of PAIRS, or a tenth "
-        "of them.",
+        "Graded pairs that choose step and seed; default: the validation split of PAIRS, or a "
+        "tenth of them.",
     ] = None
     test: Annotated[str | None, "Graded pairs to measure on, beside the shipped scorer."] = None
     first: Annotated[
