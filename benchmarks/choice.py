@@ -62,8 +62,10 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=2000)
     parser.add_argument("--default", default=SELF_TRAINED[0].name)
     asked: Any = parser.parse_args()
-    files = [file for folder in asked.out for file in sorted(folder.glob("held-back*/*.json"))]
+    files = [file for folder in asked.out for file in sorted(folder.glob("*/*-*.json"))]
     cells = [leads for file in files if (leads := leads_of(file, asked.default))]
+    if not cells:
+        parser.error(f"no cell of {', '.join(map(str, asked.out))} has {asked.default!r}")
     print(f"{len(cells)} of {len(files)} cells have the default, {asked.ways} ways\n")
     print("| measured rows |" + "".join(f" above {least:g} |" for least in ERRORS))
     print("| --- |" + " --- |" * len(ERRORS))
