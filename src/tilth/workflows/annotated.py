@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,8 +34,6 @@ from tilth.view.rows import canonical_table, label_column, row_key
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-log = logging.getLogger(__name__)
 
 FLAGGED, NOT_EQUIVALENT = "flagged", "not-equivalent"
 CORRECTED = "corrected"
