@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import patch
 
 import faiss
@@ -51,7 +51,7 @@ from tilth.bank.manifest import Shard
 from tilth.bank.quantization import Quantizer, Signs, fit_quantizer
 from tilth.bank.search import exact
 from tilth.bank.search.exact import find_candidates, rescore
-from tilth.bank.settings import FORMATS, core_count
+from tilth.bank.settings import Format, core_count
 from tilth.bank.store import MappedShard
 from tilth.models.static import read_static
 
@@ -113,7 +113,7 @@ def prepare(
 ) -> tuple[NDArray[np.int64], Stored]:
     """Write codes as banks hold them; return the ids of the k truly nearest, and the codes."""
     first = vectors.chunk(0, min(SHARD, vectors.count))
-    quantizers = {format_: fit_quantizer(format_, first) for format_ in FORMATS}
+    quantizers = {format_: fit_quantizer(format_, first) for format_ in get_args(Format)}
     stored: Stored = {format_: ([], quantizer) for format_, quantizer in quantizers.items()}
     best, ids = torch.empty((len(queries), 0)), torch.empty((len(queries), 0), dtype=torch.int64)
     for number, chunk in enumerate(vectors):
@@ -142,6 +142,16 @@ def prepare(
             shard = Shard(place.name, len(chunk), 0, dict.fromkeys(widths, (0, "")))
             shards.append(MappedShard(place, shard, number * SHARD, widths))
     return ids.numpy(), stored
+
+
+def sizes(shard: MappedShard) -> tuple[int, int]:
+    """Return the bytes that a scan reads per sentence, and the bytes on disk."""
+    scanned = stored = shard.codes.nbytes + shard.scales.nbytes
+    if shard.residual is not None:
+        stored += shard.residual.nbytes
+    if shard.signs is not None:
+        stored += shard.signs.bits.nbytes + shard.signs.scales.nbytes
+    return scanned // shard.sentences, stored // shard.sentences  # a last group may not be full
 
 
 def recall(found: NDArray[np.int64], true: NDArray[np.int64]) -> float:
@@ -316,9 +326,8 @@ def scan(arguments: argparse.Namespace, folder: Path) -> None:
         given = (shards, quantizer, queries, k)
         ours[f"tilth {format_}, scan"] = partial(search, *given, again=False)
         ours[f"tilth {format_}"] = partial(search, *given)
-    size = 4 * DIMENSION * count + sum(
-        quantizer.bytes_stored * count for _, quantizer in stored.values()
-    )
+    bytes_of = {format_: sizes(shards[0]) for format_, (shards, _) in stored.items()}
+    size = count * (4 * DIMENSION + sum(on_disk for _, on_disk in bytes_of.values()))
     if size < 0.8 * psutil.virtual_memory().total:
         seconds = timed(arguments.rounds, {**peers(vectors, queries, k), **ours})
     else:  # not both at once: ours before and after, and nothing else in memory meanwhile
@@ -333,14 +342,15 @@ def scan(arguments: argparse.Namespace, folder: Path) -> None:
         rate = count / value
         line = f"{name:28} {1e3 * value:8.1f} ms {rate / 1e6:8.1f} M sentences/s"
         if name.startswith("tilth"):
-            shards, quantizer = stored[name.split()[1].strip(",")]
+            format_ = name.split()[1].strip(",")
+            shards, quantizer = stored[format_]
             again = not name.endswith("scan")
             found = search(shards, quantizer, queries, k, again=again)
             wanted = "candidates' recall" if again and quantizer.format == "compact" else "recall"
             line += (
                 f"  {rate / torch_rate:5.2f} x torch {rate / faiss_rate:5.2f} x FAISS"
                 f"  {wanted} {recall(found, true):.4f}"
-                f"  {quantizer.bytes_scanned} bytes scanned, {quantizer.bytes_stored} stored"
+                "  {} bytes scanned, {} stored".format(*bytes_of[format_])
             )
         print(line, flush=True)
     limits = {
@@ -348,7 +358,7 @@ def scan(arguments: argparse.Namespace, folder: Path) -> None:
         "the fastest plain read": read_bandwidth(codes, arguments.rounds),
     }
     for name in ("tilth int8, scan", "tilth int8"):
-        rate = count * stored["int8"][1].bytes_scanned / seconds[name]
+        rate = count * bytes_of["int8"][0] / seconds[name]
         shares = (f"{rate / most:.0%} of {what}, {most / 1e9:.1f}" for what, most in limits.items())
         print(f"{name}: {rate / 1e9:.1f} GB/s; {'; '.join(shares)}")
 
@@ -392,7 +402,9 @@ def main() -> None:
     parser.add_argument("--vectors", type=Path, help="float32 unit vectors as .npy")
     parser.add_argument("--data", type=Path, help="build, encode: a folder with bank/")
     parser.add_argument("--bank", type=Path, help="query, index: a bank of starter-static")
-    parser.add_argument("--format", choices=FORMATS, default="int8", help="build: of the vectors")
+    parser.add_argument(
+        "--format", choices=get_args(Format), default="int8", help="build: of the vectors"
+    )
     parser.add_argument("--folder", type=Path, help="for the files; default: a temporary one")
     arguments = parser.parse_args()
     defaults = {"many": (1_000_000, 5000, 100), "index": (0, 150, 0)}.get(

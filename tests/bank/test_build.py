@@ -31,10 +31,10 @@ from tilth.bank.ingest.documents import find_sources
 from tilth.bank.ingest.exchange import read_columns
 from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.bank.manifest import MANIFEST, SHARDS, read_manifest
-from tilth.bank.settings import FORMATS
 from tilth.bank.store import TEXT
 from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError, TilthError
+from tilth.limits import FORMAT
 from tilth.runs import RunLocked, RunMismatch
 
 TEXTS = salads(1500)
@@ -101,7 +101,7 @@ def test_what_a_bank_holds(tmp_path: Path, parts: None) -> None:
     ]
     assert bank.check(quiet=True) == []
     with pytest.MonkeyPatch.context() as patch:
-        for form in FORMATS:
+        for form in FORMAT.names:
             ended: list[str] = []
             patch.setattr(workers, "end_processes", lambda ended=ended: ended.append("processes"))
             one = make(tmp_path / f"one {form}", sources, format=form)

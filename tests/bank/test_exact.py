@@ -15,7 +15,7 @@ from tilth.bank.quantization import Codes, Floats, Quantizer, fit_quantizer
 from tilth.bank.search import exact as search
 from tilth.bank.search.exact import TILE, Products, rescore
 from tilth.bank.search.exact import find_candidates as find
-from tilth.bank.settings import FORMATS
+from tilth.limits import FORMAT
 
 ROWS, DIMENSION = 3 * TILE + 77, 40
 SIZES = [1, 1, TILE, 300, ROWS - TILE - 302]
@@ -58,7 +58,7 @@ def check(found: np.ndarray, exact: np.ndarray, best: int, mask: np.ndarray | No
 
 
 @pytest.mark.parametrize("queries", MANY)
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMAT.names)
 def test_threads_shards_and_blocks_change_nothing(
     form: str, queries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +78,7 @@ def test_threads_shards_and_blocks_change_nothing(
 
 @pytest.mark.parametrize("queries", [2, 70])
 @pytest.mark.parametrize("best", [30, ROWS])
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMAT.names)
 def test_shares_of_the_shards_merge_to_the_whole(form: str, best: int, queries: int) -> None:
     quantizer, codes, asked = made(form, equal=40)
     asked = asked[:queries]
@@ -101,7 +101,7 @@ def test_shares_of_the_shards_merge_to_the_whole(form: str, best: int, queries: 
 
 @settings(deadline=None, max_examples=80)
 @given(
-    form=st.sampled_from(FORMATS),
+    form=st.sampled_from(FORMAT.names),
     sizes=st.lists(st.one_of(st.just(1), st.integers(1, 700)), min_size=1, max_size=6),
     best=st.one_of(st.integers(1, 100), st.integers(1, 3000)),
     queries=st.sampled_from(MANY),
@@ -180,7 +180,7 @@ UNSEEN = np.flatnonzero(np.arange(ROWS) % 64 >= 8)
     ],
 )
 @pytest.mark.parametrize("queries", [1, 5])
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMAT.names)
 def test_a_sample_that_misleads_is_found_out(
     form: str, queries: int, near: np.ndarray, best: int, passes: list[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -198,7 +198,7 @@ def test_a_sample_that_misleads_is_found_out(
 
 
 @pytest.mark.parametrize("sizes", [[13_000], [1] * 40 + [12_960], [1000] * 13, [250] * 52])
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMAT.names)
 def test_normally_the_sample_is_right(
     form: str, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,7 +291,7 @@ def test_an_interrupt_stops_all_threads(monkeypatch: pytest.MonkeyPatch) -> None
     assert 1 <= len(calls) < ROWS // 8 // 4
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMAT.names)
 def test_products_of_integers_and_floats_are_the_same(form: str) -> None:
     quantizer, codes, asked = made(form)
     asked = np.concatenate([asked[:16], np.zeros_like(asked[:1])])

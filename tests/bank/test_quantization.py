@@ -8,8 +8,9 @@ from threadpoolctl import threadpool_limits
 
 from tilth.bank import quantization
 from tilth.bank.quantization import Codes, Floats, Quantizer, Signs, fit_quantizer
-from tilth.bank.settings import FORMATS, GROUP, LANES
+from tilth.bank.settings import GROUP, LANES
 from tilth.errors import InputError, TilthError
+from tilth.limits import FORMAT
 
 DIMENSIONS = (25, 300, 768)
 
@@ -47,11 +48,11 @@ def test_int8_is_off_by_half_a_step_and_by_a_sixteenth_of_it_with_fine_bits(dime
     assert codes.codes.dtype == np.uint8
     assert codes.codes.shape[1] % LANES == 0
     assert (codes.scales.shape, codes.scales.dtype) == ((300, 1), np.float32)
-    assert codes.codes.shape[1] + 4 == quantizer.bytes_scanned
+    width = codes.codes.shape[1]
+    assert quantizer.row == (width, 1)
     signs = Signs.of(codes)
     more = (codes.residual[:296], signs.bits[: 296 // GROUP], signs.scales[:296])
-    stored = 296 * quantizer.bytes_scanned + sum(array.nbytes for array in more)
-    assert stored == 296 * quantizer.bytes_stored
+    assert sum(array.nbytes for array in more) == 296 * (width // 2 + -(-width // 64) * 8 + 4)
     step = codes.scales.astype(np.float32)
     # Turning keeps lengths, so that errors may be looked at in the turned dimensions.
     coarse = (quantizer.decode(without_fine(codes)) - some) @ quantizer.rotation
@@ -104,8 +105,8 @@ def test_compact_packs_into_72_bytes_what_a_loop_unpacks(dimension: int) -> None
     some = vectors(2000, dimension)
     quantizer = fit_quantizer("compact", some)
     codes = quantizer.encode(some)
-    size = codes.codes.shape[1] + 4 * codes.scales.shape[1]
-    assert size == quantizer.bytes_scanned == quantizer.bytes_stored <= 72
+    assert quantizer.row == (codes.codes.shape[1], codes.scales.shape[1])
+    assert codes.codes.shape[1] + 4 * codes.scales.shape[1] <= 72
     assert codes.scales.dtype == np.float32
     assert quantizer.dims_4bit // 2 % LANES == quantizer.dims_2bit // 4 % LANES == 0
     assert codes.residual is None
@@ -137,7 +138,7 @@ def test_compact_levels_are_the_nearest_but_for_the_ends() -> None:
 
 
 @pytest.mark.parametrize("dimension", [16, 256])
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMAT.names)
 def test_bytes_depend_on_nothing_but_the_vector(form: str, dimension: int) -> None:
     some = vectors(3000, dimension)
     quantizer = fit_quantizer(form, some)
@@ -170,14 +171,14 @@ def test_more_bits_go_where_the_spread_is() -> None:
     assert flat.dims_4bit < steep.dims_4bit
     rng = np.random.default_rng(0)
     few = unit(rng.normal(size=(5000, 3)) @ rng.normal(size=(3, 256)))
-    assert fit_quantizer("compact", few).bytes_scanned == 40  # no bits for what is not there
+    assert fit_quantizer("compact", few).row == (32, 2)  # no bits for what is not there
 
 
 def unit(some: np.ndarray) -> Floats:
     return (some / np.linalg.norm(some, axis=1, keepdims=True)).astype(np.float32)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMAT.names)
 @pytest.mark.parametrize("dimension", [1, 2, 25, 256])
 def test_constant_vectors_one_sentence_and_the_zero_sample(form: str, dimension: int) -> None:
     one = unit(np.random.default_rng(0).normal(size=(1, dimension)))
@@ -194,7 +195,7 @@ def test_constant_vectors_one_sentence_and_the_zero_sample(form: str, dimension:
         assert np.isfinite(asked.rotated).all()
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMAT.names)
 def test_queries_are_rounded_finely_and_know_the_mean(form: str) -> None:
     some = vectors(500, 300)
     quantizer = fit_quantizer(form, some)
@@ -211,7 +212,7 @@ def test_queries_are_rounded_finely_and_know_the_mean(form: str) -> None:
     np.testing.assert_allclose(similarity, some[:7] @ vector.T, atol=2e-3)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMAT.names)
 def test_saved_and_loaded_it_is_the_same(form: str, tmp_path: Path) -> None:
     some = vectors(500, 50)
     quantizer = fit_quantizer(form, some)

@@ -20,7 +20,8 @@ from tilth.bank.quantization import (
 from tilth.bank.search import exact, scan
 from tilth.bank.search.exact import TILE
 from tilth.bank.search.scan import ROWS
-from tilth.bank.settings import FORMATS, GROUP, LANES
+from tilth.bank.settings import GROUP, LANES
+from tilth.limits import FORMAT
 
 Kept = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -92,7 +93,7 @@ def test_int8_sums_are_those_of_a_loop_ties_by_number(
         assert len(wanted) < best or floors[query] <= wanted[-1][0]
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMAT.names)
 @pytest.mark.parametrize("unit", [TILE, 1 << 14])
 def test_selected_rows_are_scanned_as_if_they_were_all(form: str, unit: int) -> None:
     some = vectors(5 * TILE, 40, seed=1)

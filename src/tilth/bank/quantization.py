@@ -124,19 +124,6 @@ class Quantizer:
             return self.rotation.shape[1], 1
         return self.dims_4bit // 2 + self.dims_2bit // 4, 2
 
-    @property
-    def bytes_scanned(self) -> int:
-        """Return the bytes of codes and scales that a scan reads per sentence."""
-        codes, scales = self.row
-        return codes + 4 * scales
-
-    @property
-    def bytes_stored(self) -> int:
-        """Return the bytes on disk per vector."""
-        width = self.rotation.shape[1]
-        more = width // 2 + -(-width // _WORD) * _WORD // 8 + 4  # residual, signs and their scale
-        return self.bytes_scanned + (more if self.format == "int8" else 0)
-
     def encode(self, vectors: Floats) -> Codes:
         """Quantize vectors.
 

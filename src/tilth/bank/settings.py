@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from tilth.errors import InputError
 from tilth.limits import (
@@ -25,7 +25,6 @@ from tilth.limits import (
 from tilth.runs.cluster import Cluster
 
 Format = Literal["int8", "compact"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 # Bytes of codes that a scan step reads; row widths are multiples of it.
 LANES = 32
 # Sentences whose signs are compared together, and bits of a query's level.
