@@ -24,7 +24,7 @@ def pearson(a: Numbers, b: Numbers) -> float:
     a, b = a - a.mean(), b - b.mean()
     # Each scaled by itself, so that very small or large numbers do not leave the range of floats.
     a, b = a / np.abs(a).max(), b / np.abs(b).max()
-    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))
+    return _cosine(a, b)
 
 
 def spearman(a: Numbers, b: Numbers) -> float:
@@ -36,7 +36,7 @@ def spearman(a: Numbers, b: Numbers) -> float:
         return float("nan")
     middle = (len(a) + 1) / 2
     a, b = average_ranks(a) - middle, average_ranks(b) - middle
-    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))
+    return _cosine(a, b)
 
 
 def bootstrap_spearman(
@@ -82,6 +82,10 @@ def spearman_of_counts(a: Numbers, b: Numbers, counts: NDArray[np.intp]) -> Numb
     """
     groups = _groups(a), _groups(b)
     return np.array([_spearman_of_counts(*groups, one) for one in counts])
+
+
+def _cosine(a: Numbers, b: Numbers) -> float:
+    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))
 
 
 def _groups(values: Numbers) -> Groups:

@@ -64,10 +64,10 @@ def encoder_similarity(
     encoder: SentenceTransformer, list_a: Sequence[str], list_b: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return the cosine of each pair, -1 to 1, (pairs,); each distinct text is encoded once."""
+    from tilth.models.embed import unit
+
     places = {text: place for place, text in enumerate(dict.fromkeys([*list_a, *list_b]))}
-    vectors = np.asarray(encoder.encode(list(places)), dtype=np.float64)  # (texts, width)
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors /= np.where(norms == 0, 1.0, norms)
+    vectors = unit(np.asarray(encoder.encode(list(places)), dtype=np.float64))  # (texts, width)
     one = vectors[[places[text] for text in list_a]]  # (pairs, width)
     two = vectors[[places[text] for text in list_b]]  # (pairs, width)
     return np.asarray(np.einsum("pw,pw->p", one, two))

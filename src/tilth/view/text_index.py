@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.normalize import SPACELESS
+from tilth.data.normalize import SPACELESS, bytes_of
 
 _BETWEEN = r"[\pP\pS\pZ\pC]+"  # words: punctuation, symbols, spaces, controls
 _LAST = chr(0x10FFFF)  # comes after all characters of words
@@ -35,12 +35,10 @@ class TextFile:
         columns = [pc.fill_null(first, "").cast(pa.large_string()), text.cast(pa.large_string())]
         between = pa.scalar("\n", pa.large_string())
         both = pc.binary_join_element_wise(*columns, between).combine_chunks()
-        _, offsets, data = both.buffers()
-        ends = np.frombuffer(offsets, np.int64)[both.offset :][: len(both) + 1]
-        if data is not None:
-            self._file.write(memoryview(data)[ends[0] : ends[-1]])
-            self._file.flush()
-        self._ends = np.append(self._ends, self._ends[-1] + ends[1:] - ends[0])
+        data, ends = bytes_of(both)
+        self._file.write(data.data)
+        self._file.flush()
+        self._ends = np.append(self._ends, self._ends[-1] + ends[1:])
         self._firsts = np.append(self._firsts, lengths.to_numpy().astype(np.int32))
         return both
 
