@@ -55,6 +55,14 @@ class Cell:
         """Return both tags as they precede a source text: ``<SIM95> <BLEU0_5>``."""
         return f"{_meaning_tag(self.meaning)} {_wording_tag(self.wording)}"
 
+    @property
+    def words(self) -> str:
+        """Return both ranges in words."""
+        return (
+            f"meaning {self.meaning} to {self.meaning_end}, "
+            f"wording {self.wording} to {self.wording_end}"
+        )
+
     def distance(self, meaning: float, wording: float) -> float:
         """Return the Euclidean distance of measured values; 0.0 inside and on the edges."""
         return math.hypot(

@@ -98,12 +98,9 @@ def write_rewrite_report(folder: Path) -> Path:
     title, asked, inside, maps = "Round trips", "translated and back", "", []
     if cell:
         title = f"Meaning {summary.asked_meaning:g}, wording {summary.asked_wording:g}"
-        where = (
-            f"meaning {cell.meaning} to {cell.meaning_end}, "
-            f"wording {cell.wording} to {cell.wording_end}"
-        )
-        asked, inside = f"asked for {where}", f"; {percent(summary.inside)} inside the asked cell"
-        maps = [HeatMap("Asked for", asked_plane(cell), f"All at {where}.").draw()]
+        asked = f"asked for {cell.words}"
+        inside = f"; {percent(summary.inside)} inside the asked cell"
+        maps = [HeatMap("Asked for", asked_plane(cell), f"All at {cell.words}.").draw()]
     obtained = (
         f"Mean meaning {number(summary.meaning, 1)}, mean wording {number(summary.wording, 1)}"
         f"{inside}."
@@ -313,14 +310,10 @@ def _corner_pairs(folder: Path) -> list[tuple[str, list[list[Any]]]]:
     for cell in _CORNERS:
         places = np.flatnonzero(found == tags[CELLS.index(cell)])[:SHOWN_PAIRS]
         if len(places):
-            title = (
-                f"Meaning {cell.meaning} to {cell.meaning_end}, wording {cell.wording} to "
-                f"{cell.wording_end}"
-            )
             pairs = [
                 [(row["text_a"], row["text_b"]), number(row["meaning"], 1),
                  number(row["wording"], 1)]
                 for row in rows[places].to_pylist()
             ]  # fmt: skip
-            lists.append((title, pairs))
+            lists.append((cell.words.capitalize(), pairs))
     return lists
