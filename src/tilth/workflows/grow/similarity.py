@@ -24,7 +24,7 @@ from tilth.metrics.significance import Interval, percentile_interval
 from tilth.models.names import ENCODER
 from tilth.workflows.grow.arms import Arm
 from tilth.workflows.grow.search import Search
-from tilth.workflows.grow.task import Fold, split_folds
+from tilth.workflows.grow.task import Fold, split_folds, validation_folds
 
 if TYPE_CHECKING:
     from tilth.data.examples import Names, Source
@@ -155,10 +155,8 @@ def pair_folds(task: SimilarityTask, folds: int, repeats: int, seed: int) -> lis
 
     Pairs of one first text are in one fold.
     """
-    everything = np.arange(len(task.rows))
     if task.validation is not None:
-        held = np.arange(len(task.validation))
-        return [Fold(one, everything, held, task.validation, one) for one in range(repeats)]
+        return validation_folds(task.rows, task.validation, repeats)
     first, second = (
         text_hashes(pa.array([pair[side] for pair in task.rows.texts], pa.large_string()))
         for side in (0, 1)

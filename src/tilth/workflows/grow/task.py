@@ -271,10 +271,8 @@ def folds_of(task: GrowTask, folds: int, repeats: int, seed: int) -> list[Fold]:
     row would have fewer to train on than others, and models would seldom answer them. Without
     labelled or validation rows there are none.
     """
-    everything = np.arange(len(task.rows))
     if task.validation is not None:
-        held = np.arange(len(task.validation))
-        return [Fold(one, everything, held, task.validation, one) for one in range(repeats)]
+        return validation_folds(task.rows, task.validation, repeats)
     found: list[Fold] = []
     if len(task.rows):
         counts = np.asarray(task.rows.targets).sum(axis=0)  # (labels,)
@@ -283,6 +281,14 @@ def folds_of(task: GrowTask, folds: int, repeats: int, seed: int) -> list[Fold]:
         part = _parts(task.rows, folds, seed, repeat)
         found += split_folds(task.rows, part, repeat, len(found))
     return found
+
+
+def validation_folds(
+    rows: LabeledExamples, validation: LabeledExamples, repeats: int
+) -> list[Fold]:
+    """Return folds that train on all rows and measure the validation rows."""
+    train, held = np.arange(len(rows)), np.arange(len(validation))
+    return [Fold(one, train, held, validation, one) for one in range(repeats)]
 
 
 def split_folds(
