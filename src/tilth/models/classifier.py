@@ -21,12 +21,12 @@ from tilth.models.onnx import OnnxModel
 from tilth.models.pretrained import (
     DROPOUTS,
     ModelFiles,
+    add_weight,
     architectures_of,
     is_generative,
     max_input_tokens,
     open_model,
     save_transformer,
-    weight_bytes,
     weights_drawn,
 )
 
@@ -250,8 +250,7 @@ def fingerprint_classifier(classifier: Classifier) -> str:
     digest.update(repr(sorted(classifier.tokenizer.get_vocab().items())).encode())
     for key, tensor in sorted(classifier.model.state_dict().items()):
         if key not in classifier.fresh:
-            digest.update(f"{key}{tuple(tensor.shape)}".encode())
-            digest.update(weight_bytes(tensor.float()))
+            add_weight(digest, key, tensor)
     return digest.hexdigest()
 
 

@@ -18,10 +18,10 @@ from tilth.models.device import choose_device
 from tilth.models.pretrained import (
     DROPOUTS,
     ModelFiles,
+    add_weight,
     architectures_of,
     is_generative,
     open_model,
-    weight_bytes,
 )
 
 if TYPE_CHECKING:
@@ -290,8 +290,6 @@ def fingerprint_encoder(encoder: SentenceTransformer) -> str:
         config: Any = getattr(module, "get_config_dict", dict)()
         digest.update(repr(sorted(config.items())).encode())
     for key, tensor in sorted(encoder.state_dict().items()):
-        if ".pooler." in key:  # unused by sentence vectors, and random where it was not saved
-            continue
-        digest.update(f"{key}{tuple(tensor.shape)}".encode())
-        digest.update(weight_bytes(tensor.float()))
+        if ".pooler." not in key:  # unused by sentence vectors, and random where it was not saved
+            add_weight(digest, key, tensor)
     return digest.hexdigest()

@@ -277,6 +277,12 @@ def weight_bytes(tensor: torch.Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data  # (bytes,)
 
 
+def add_weight(digest: hashlib.blake2b, key: str, tensor: torch.Tensor) -> None:
+    """Add a weight's name, shape and values to a digest, whatever its precision."""
+    digest.update(f"{key}{tuple(tensor.shape)}".encode())
+    digest.update(weight_bytes(tensor.float()))
+
+
 def fingerprint_model(model: Any, tokenizer: Any) -> str:
     """Return 16 hex digits over every parameter's name, shape and values, and the vocabulary.
 
