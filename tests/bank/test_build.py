@@ -23,7 +23,7 @@ from tests.tiny import (
 )  # fmt: skip
 from tests.tiny.calls import stopped as stopped_at
 from tests.tiny.calls import watched
-from tilth.bank import Bank, Rules, build
+from tilth.bank import Bank, build
 from tilth.bank.build import _are_small
 from tilth.bank.ingest import exchange, shards, workers
 from tilth.bank.ingest import parts as parts_module
@@ -31,6 +31,7 @@ from tilth.bank.ingest.documents import find_sources
 from tilth.bank.ingest.exchange import read_columns
 from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.bank.manifest import MANIFEST, SHARDS, read_manifest
+from tilth.bank.settings import Rules
 from tilth.bank.store import TEXT
 from tilth.encoders.word_vectors import word_vectors
 from tilth.errors import InputError, TilthError

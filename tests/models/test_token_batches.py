@@ -12,7 +12,8 @@ from transformers import AutoTokenizer
 from tests.models.test_scorer import pair_marks
 from tests.tiny.models import WORDS, tiny_tokenizer, word_tokenizer
 from tilth.errors import InputError
-from tilth.models import starter_path, token_batches
+from tilth.models import token_batches
+from tilth.models.names import starter_path
 from tilth.models.token_batches import Encoded, batches, encode_texts, encode_words
 
 

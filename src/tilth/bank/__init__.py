@@ -6,14 +6,12 @@ if TYPE_CHECKING:
     from tilth.bank.bank import Bank
     from tilth.bank.hits import Hits
     from tilth.bank.queries import Queries, task_queries
-    from tilth.bank.settings import Rules
 
-__all__ = ["Bank", "Hits", "Queries", "Rules", "task_queries"]
+__all__ = ["Bank", "Hits", "Queries", "task_queries"]
 _HOMES = {
     "Bank": "bank",
     "Hits": "hits",
     "Queries": "queries",
-    "Rules": "settings",
     "task_queries": "queries",
 }
 

@@ -5,30 +5,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilth.models.encoder import load_encoder
-    from tilth.models.endpoint import Endpoint
     from tilth.models.lm import LM, Seq2Seq, load_lm, load_seq2seq
-    from tilth.models.names import starter_path
     from tilth.models.scorer import load_scorer
 
 __all__ = [
     "LM",
-    "Endpoint",
     "Seq2Seq",
     "load_encoder",
     "load_lm",
     "load_scorer",
     "load_seq2seq",
-    "starter_path",
 ]
 _HOMES = {
     "LM": "lm",
-    "Endpoint": "endpoint",
     "Seq2Seq": "lm",
     "load_encoder": "encoder",
     "load_lm": "lm",
     "load_scorer": "scorer",
     "load_seq2seq": "lm",
-    "starter_path": "names",
 }
 
 
