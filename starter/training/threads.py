@@ -154,6 +154,16 @@ class Training:
         print(f"done: {state}, dev loss {report()}", flush=True)
 
 
+@torch.no_grad()
+def dev_loss(
+    model: PreTrainedModel, mix: Any, loss: Callable[[Any, Any], tuple[Tensor, Tensor]]
+) -> float:
+    """Return the mean of what the loss shows of held-out examples."""
+    replica = copy.deepcopy(model).to(torch.bfloat16)
+    losses = [loss(replica, mix.collate(rows))[1] for rows in mix.batches(8192, seed=0)]
+    return float(torch.stack(losses).mean())
+
+
 def learning_rate(peak: float, seen: int, budget: int) -> float:
     """Warm up over 1 M tokens, stay, fall linearly to zero over the last third."""
     done = seen / budget

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import tempfile
 import time
 from collections import defaultdict
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from pyarrow import parquet
+from starter.training.lm.pairs import plain
 from starter.training.lm.sentences import DEFAULT_DATA, Encoder, read_rows
 
 from tilth import generate, load_lm
@@ -49,11 +49,6 @@ def all_tries(model: str, inputs: list[str], decay: float, seed: int) -> list[di
         )  # fmt: skip
         parts = sorted((Path(folder) / "run" / "parts").glob("*.parquet"))
         return [row for part in parts for row in parquet.read_table(part).to_pylist()]
-
-
-def plain(text: str) -> str:
-    """Return a text without case and punctuation."""
-    return re.sub(r"[^a-z0-9]+", " ", text.lower()).strip()
 
 
 def greater(left: dict[str, list[float]], right: dict[str, list[float]]) -> float:

@@ -10,7 +10,6 @@ tokens seen alone, so an interrupted run goes on from its checkpoint with the sa
 from __future__ import annotations
 
 import argparse
-import copy
 import random
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import torch
 from starter.training.lm.data import INSTRUCTIONS
 from starter.training.lm.mix import Batch, Mix
 from starter.training.lm.tokenizer import initial_model
-from starter.training.threads import Replicas, Training, save_model
+from starter.training.threads import Replicas, Training, dev_loss, save_model
 from torch import Tensor
 from torch.nn import functional
 from transformers import AutoTokenizer, BertLMHeadModel
@@ -46,14 +45,6 @@ def batch_loss(model: BertLMHeadModel, batch: Batch) -> tuple[Tensor, Tensor]:
     losses = functional.cross_entropy(model.cls(hidden), batch.targets, reduction="none").float()
     second = losses.detach()[batch.weights == 1.0].mean()
     return (losses * batch.weights).sum(), second
-
-
-@torch.no_grad()
-def dev_loss(model: BertLMHeadModel, mix: Mix) -> float:
-    """Return the mean loss over sentence 2's tokens of the held-out examples."""
-    replica = copy.deepcopy(model).to(torch.bfloat16)
-    losses = [batch_loss(replica, mix.collate(rows))[1] for rows in mix.batches(8192, seed=0)]
-    return float(torch.stack(losses).mean())
 
 
 def main() -> None:
@@ -103,7 +94,7 @@ def main() -> None:
         lambda epoch: train.batches(arguments.batch // PIECES, arguments.seed + epoch),
         lambda rows, _: train.collate(rows),
         lambda rows: int((train.offsets[rows + 1] - train.offsets[rows]).sum()),
-        lambda: f"{dev_loss(model, dev):.4f}",
+        lambda: f"{dev_loss(model, dev, batch_loss):.4f}",
     )
     save_model(model, tokenizer, arguments.out or work / "lm-final")
 

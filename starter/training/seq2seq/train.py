@@ -9,7 +9,6 @@ the tokens seen alone, so an interrupted run goes on from its checkpoint with th
 from __future__ import annotations
 
 import argparse
-import copy
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 from starter.training.seq2seq.mix import Batch, Mix
 from starter.training.seq2seq.model import WORDING, initial_model
-from starter.training.threads import Replicas, Training, save_model
+from starter.training.threads import Replicas, Training, dev_loss, save_model
 from torch import Tensor
 from torch.nn import functional
 from transformers import (
@@ -86,14 +85,6 @@ class Copies:
         return bonus.scatter_reduce_(1, sources, shares * costs[pair], "amax")
 
 
-@torch.no_grad()
-def dev_loss(model: BartForConditionalGeneration, mix: Mix) -> float:
-    """Return the mean loss of the held-out pairs' tokens, without a bonus for copies."""
-    replica = copy.deepcopy(model).to(torch.bfloat16)
-    losses = [batch_loss(replica, mix.collate(rows))[1] for rows in mix.batches(8192, seed=0)]
-    return float(torch.stack(losses).mean())
-
-
 def main() -> None:
     """Train until the token budget is used, then write the final model."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -130,8 +121,10 @@ def main() -> None:
         model.parameters(), lr=arguments.rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
     )
 
-    def report() -> str:
-        return ", ".join(f"{name} {dev_loss(model, dev):.4f}" for name, dev in devs.items())
+    def report() -> str:  # without a bonus for copies
+        return ", ".join(
+            f"{name} {dev_loss(model, dev, batch_loss):.4f}" for name, dev in devs.items()
+        )
 
     copies = Copies(tokenizer, arguments.copy_bonus) if arguments.copy_bonus else None
     loss = partial(batch_loss, copies=copies)
