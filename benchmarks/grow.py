@@ -12,7 +12,6 @@ where it stopped. Printed is a Markdown table of the ways, and one of the test s
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from inputs import script_parser
+from inputs import lines, script_parser
 from tilth.workflows.grow.grow import grow_to_run
 from tilth.workflows.grow.notes import arm_lines, summary_lines, test_lines
 from tilth.workflows.grow.settings import GrowSources, Growth
@@ -54,12 +53,6 @@ LABELS: dict[str, dict[str, Any]] = {
         "0": "a comment without an insult, a civil opinion",
     },
 }
-
-
-def lines(file: Path) -> list[str]:
-    """Return the lines of a gz file."""
-    with gzip.open(file, "rt", encoding="utf-8") as text:
-        return text.read().splitlines()
 
 
 def drawn_rows(labels: list[Any], count: int, seed: int) -> list[int]:

@@ -1,8 +1,10 @@
-"""What benchmarks share: their options' parser, and input sentences of any number."""
+"""What benchmarks share: their options' parser, a file's lines, input sentences of any number."""
 
 from __future__ import annotations
 
+import gzip
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from pathlib import Path
 
 from tilth.workflows.quickstart import quickstart_sentences
 
@@ -10,6 +12,12 @@ from tilth.workflows.quickstart import quickstart_sentences
 def script_parser(description: str | None) -> ArgumentParser:
     """Return a parser whose help shows a module's docstring, its lines kept."""
     return ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+
+
+def lines(file: Path) -> list[str]:
+    """Return the lines of a gz file."""
+    with gzip.open(file, "rt", encoding="utf-8") as text:
+        return text.read().splitlines()
 
 
 def joined_sentences(count: int) -> list[str]:

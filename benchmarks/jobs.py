@@ -11,7 +11,6 @@ default and the best of what is at hand untrained or simpler, with 95% (Student'
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 import subprocess
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from inputs import script_parser
+from inputs import lines, script_parser
 from tilth.metrics.significance import mean_interval
 from tilth.report.systems import BOTH, TRAINED
 from tilth.workflows.train_encoder import AFTER
@@ -47,12 +46,6 @@ def tilth(*words: object, out: Path) -> Path:
             sys.exit(done.stderr)
         (out / "finished").touch()
     return out
-
-
-def lines(file: Path) -> list[str]:
-    """Return the lines of a gz file."""
-    with gzip.open(file, "rt", encoding="utf-8") as text:
-        return text.read().splitlines()
 
 
 def drawn(file: Path, some: list[str], count: int, seed: int) -> Path:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from grow import lines, table
-from inputs import script_parser
+from grow import table
+from inputs import lines, script_parser
 from tilth.bank import Bank
 from tilth.workflows.grow.settings import GrowSources
 from tilth.workflows.grow.task import GrowTask, domain_similarity, open_raw, read_grow_task

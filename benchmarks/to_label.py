@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from grow import describe, drawn_rows, lines
-from inputs import script_parser
+from grow import describe, drawn_rows
+from inputs import lines, script_parser
 from tilth.metrics.significance import mean_interval
 from tilth.report.systems import CONTRAST
 from tilth.workflows.baselines import STARTER
