@@ -293,7 +293,7 @@ def _slug(name: str) -> str:
     return name.replace(" ", "-").replace(",", "").replace(".", "")
 
 
-def print_choices(out: Path, seeds: int, draws: int = 300) -> None:
+def print_choices(out: Path, seeds: int) -> None:
     """Print what choosing weights by some validation rows gains over the last weights.
 
     Validation rows are drawn of the held-out ones, many times; what is chosen is measured on the
@@ -308,10 +308,10 @@ def print_choices(out: Path, seeds: int, draws: int = 300) -> None:
             right = [one["right"] for one in kept]  # each (measurements, rows)
             loss = [-np.log(np.maximum(one["probability"], 1e-9)) for one in kept]
             for seed in range(len(kept)):
-                by_step[at, seed] = _gain(right[seed], loss[seed], count, draws, last=True)
+                by_step[at, seed] = _gain(right[seed], loss[seed], count, last=True)
             if len(kept) > 1:
                 last, losses = (np.stack([one[-1] for one in each]) for each in (right, loss))
-                by_seed[at] = _gain(last, losses, count, draws, last=False)
+                by_seed[at] = _gain(last, losses, count, last=False)
         done = by_step[np.isfinite(by_step)].tolist()
         if done:
             drawn = f", seed {np.nanmean(by_seed):+.2f}" if np.isfinite(by_seed).any() else ""
@@ -320,21 +320,18 @@ def print_choices(out: Path, seeds: int, draws: int = 300) -> None:
             )
 
 
-def _gain(
-    right: NDArray[np.bool_], loss: NDArray[np.float64], count: int, draws: int, *, last: bool
-) -> float:
+def _gain(right: NDArray[np.bool_], loss: NDArray[np.float64], count: int, *, last: bool) -> float:
     """Return the mean gain of the candidate that drawn rows choose, x 100, on the other rows.
 
     Args:
         right: of each candidate's answers. # (candidates, rows)
         loss: likewise. # (candidates, rows)
-        count: rows to choose with.
-        draws: how often they are drawn.
+        count: rows to choose with, drawn 300 times.
         last: whether the gain is over the last candidate; else over their mean.
     """
     rng = np.random.default_rng(0)
     gains = []
-    for _ in range(draws):
+    for _ in range(300):
         order = rng.permutation(right.shape[1])
         some, others = order[:count], order[count:]
         scores = 100 * right[:, some].mean(axis=1)

@@ -26,8 +26,8 @@ WORDS = [
 SENTENCES = ["The man runs.", "a dog", "The dog runs the man!", "unheard words", "the the"]
 
 
-def vectors_of(words: list[str], width: int = 6) -> NDArray[np.float64]:
-    return np.random.default_rng(7).normal(size=(len(words), width)).round(4)
+def vectors_of(words: list[str]) -> NDArray[np.float64]:
+    return np.random.default_rng(7).normal(size=(len(words), 6)).round(4)
 
 
 def write_vectors(path: Path, words: list[str], *, header: str = "", end: str = "\n") -> Path:

@@ -64,8 +64,8 @@ def tokenizer(
     return made
 
 
-def static_encoder(made: Any, *, dimension: int = 16, seed: int = 0) -> SentenceTransformer:
-    rows = np.random.default_rng(seed).normal(size=(made.get_vocab_size(), dimension))
+def static_encoder(made: Any, *, seed: int = 0) -> SentenceTransformer:
+    rows = np.random.default_rng(seed).normal(size=(made.get_vocab_size(), 16))
     return SentenceTransformer(
         modules=[StaticEmbedding(made, embedding_weights=rows.astype(np.float32))], device="cpu"
     )

@@ -20,7 +20,7 @@ SAID = {
 }  # fmt: skip
 
 
-def annotate(folder: Path, task: str = CLASS, people: tuple[str, ...] = ("Ann", "Bob")) -> Path:
+def annotate(folder: Path, task: str = CLASS) -> Path:
     """Write a sample with the answers of `SAID`, a disputed pair and one that was skipped."""
     notes = Annotations(folder)
     rows = [(label, said) for label, each in SAID.items() for said in each]
@@ -37,7 +37,7 @@ def annotate(folder: Path, task: str = CLASS, people: tuple[str, ...] = ("Ann", 
         notes.answer(sample, Annotation(place, person, value, "", False, float(place), None))
 
     for place, (_, said) in enumerate(rows):
-        for person in people:
+        for person in ("Ann", "Bob"):
             say(place, person, said if task == CLASS else 3)
     say(len(rows), "Ann", "0.9" if task == CLASS else 1)
     say(len(rows), "Bob", "0" if task == CLASS else 2)

@@ -18,12 +18,12 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def augmented(folder: Path, base: str, kind: str = "class", rows: int = 60) -> Path:
+def augmented(folder: Path, base: str, kind: str = "class") -> Path:
     """Write a run and train its teacher, as if from a larger base."""
     test = folder / "test.jsonl"
     test.parent.mkdir(parents=True, exist_ok=True)
     write_rows(test, ROWS[kind](45, seed=9))
-    run = write_run(folder / "run", kind, rows=rows, test=str(test), teacher="larger")
+    run = write_run(folder / "run", kind, rows=60, test=str(test), teacher="larger")
     train = train_tagger if kind == "tags" else train_classifier
     train(ROWS[kind](30, seed=5), str(base), run / "teacher", epochs=1, batch=32, quiet=True)
     return run

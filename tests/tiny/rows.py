@@ -52,20 +52,18 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def pair_rows(
-    sentences: Sequence[str], *, per_input: int = 2, seed: int = 0, close: float = 0.9
-) -> list[dict[str, Any]]:
+def pair_rows(sentences: Sequence[str], *, close: float = 0.9) -> list[dict[str, Any]]:
     """Return tries of a task like sts-x2: near rewrites, half rewrites, other sentences."""
-    draw = random.Random(seed)
+    draw = random.Random(0)
     rows = []
     for item, text_a in enumerate(sentences):
         for label, changed in (("1", 0.35), ("0.5", 0.6), ("0", 1.0)):
-            for attempt in range(per_input + 1):
+            for attempt in range(3):
                 text_b = _rewrite(text_a, changed, draw)
                 reason = (
                     None if draw.random() < close else draw.choice(["not-closed"] * 4 + ["newline"])
                 )
-                if attempt == per_input and reason is None:
+                if attempt == 2 and reason is None:
                     continue  # enough outputs: no further try
                 rows.append(
                     {
@@ -83,14 +81,12 @@ def pair_rows(
     return rows
 
 
-def single_rows(
-    texts: Mapping[str, Sequence[str]], *, reason: str | None = None
-) -> list[dict[str, Any]]:
+def single_rows(texts: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     """Return tries of a single-text task: label -> texts."""
     return [
         {
             "source_id": "", "text": text, "label": label, "tokens": len(text.split()) + 1,
-            "floor_share": None, "drop_reason": reason, "try": 0, "item": item,
+            "floor_share": None, "drop_reason": None, "try": 0, "item": item,
         }
         for label, these in texts.items()
         for item, text in enumerate(these)

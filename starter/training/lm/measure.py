@@ -14,6 +14,7 @@ import random
 import tempfile
 import time
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,9 @@ def greater(left: dict[str, list[float]], right: dict[str, list[float]]) -> floa
     return float(np.mean(wins))
 
 
-def distinct(texts: list[str], size: int = 2) -> float:
-    """Return distinct n-grams over all n-grams."""
-    grams = [
-        tuple(words[i : i + size])
-        for words in (t.split() for t in texts)
-        for i in range(len(words) - size + 1)
-    ]
+def distinct(texts: list[str]) -> float:
+    """Return distinct pairs of successive words over all pairs."""
+    grams = [pair for words in (t.split() for t in texts) for pair in pairwise(words)]
     return len(set(grams)) / max(1, len(grams))
 
 

@@ -66,14 +66,13 @@ def train_tokenizer(texts: Iterable[str], folder: Path) -> PreTrainedTokenizerFa
 
 
 def aligned(
-    english: list[np.ndarray], german: list[np.ndarray], rounds: int = 5
+    english: list[np.ndarray], german: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return which English entries each German entry translates to (IBM model 1).
 
     Args:
         english: Token ids of each English sentence.
         german: Token ids of each German sentence.
-        rounds: Steps of expectation and maximisation.
 
     Returns:
         Aligned arrays: German entry, English entry, p(English | German) as the share of the
@@ -90,7 +89,7 @@ def aligned(
     groups = np.concatenate(sentence)
     table = np.ones(len(unique))
     source = unique // ENTRIES
-    for _ in range(rounds):
+    for _ in range(5):  # steps of expectation and maximisation
         likely = table[inverse]
         likely /= np.bincount(groups, likely, weight_of)[groups]
         counts = np.bincount(inverse, likely, len(unique))
