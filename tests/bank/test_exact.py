@@ -1,7 +1,7 @@
 import threading
 import time
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,10 @@ def check(found: np.ndarray, exact: np.ndarray, best: int, mask: np.ndarray | No
         equal = row == row[own].min()
         among = np.flatnonzero(equal if mask is None else equal & mask)
         assert own[equal[own]].tolist() == among[: equal[own].sum()].tolist()
+
+
+def chosen(mask: np.ndarray, shard: Any) -> np.ndarray:
+    return mask[shard.first : shard.first + shard.sentences]
 
 
 @pytest.mark.parametrize("queries", MANY)
@@ -122,12 +126,10 @@ def test_any_shards_and_any_choice(
     asked = vectors(queries, 25, seed=seed + 1)
     mask = rng.random(sum(sizes)) < share
 
-    def chosen(shard: Any) -> np.ndarray:
-        return mask[shard.first : shard.first + shard.sentences]
-
     with pytest.MonkeyPatch.context() as patch:
         sample(patch, *sampled)
-        found = find(cut(codes, sizes), quantizer, asked, best, threads=threads, selected=chosen)
+        selected = partial(chosen, mask)
+        found = find(cut(codes, sizes), quantizer, asked, best, threads=threads, selected=selected)
     exact = similarities(quantizer, codes, asked, many=is_many(form, queries))
     check(found, exact, best, mask)
 
@@ -213,11 +215,8 @@ def test_normally_the_sample_is_right(
         assert passes == ["sample", "all"]
     mask = np.random.default_rng(0).random(13_000) < 0.7
 
-    def chosen(shard: Any) -> np.ndarray:
-        return mask[shard.first : shard.first + shard.sentences]
-
     passes.clear()
-    found = find(cut(codes, sizes), quantizer, asked, 40, threads=2, selected=chosen)
+    found = find(cut(codes, sizes), quantizer, asked, 40, threads=2, selected=partial(chosen, mask))
     check(found, exact, 40, mask)
     assert passes == ["sample", "all"]
     # Too few for a sample to say anything, and so small shards that it would be nearly all.
@@ -258,11 +257,8 @@ def test_signs_leave_out_no_sentence_that_is_among_the_best(
     assert passes == ["sample", *(["signs"] * 2 if len(sizes) > 1 else ["all"])]
     mask = np.random.default_rng(0).random(13_000) < 0.9
 
-    def chosen(shard: Any) -> np.ndarray:
-        return mask[shard.first : shard.first + shard.sentences]
-
     for one in (cut(codes, sizes), shards):
-        found = find(one, quantizer, asked, 40, threads=threads, selected=chosen)
+        found = find(one, quantizer, asked, 40, threads=threads, selected=partial(chosen, mask))
         check(found, similarities(quantizer, codes, asked, many=False), 40, mask)
     # Where the signs of too many sentences say that they may be among the best, all are read.
     monkeypatch.setattr(search, "_MOST_BY_SIGNS", 0.0)

@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from loky import get_reusable_executor
 
 from tests.bank.tasks import die, fail, shift, wait_for_seen, where
-from tests.tiny.calls import python
+from tests.tiny.calls import python, wait_until
 from tilth.bank.ingest.workers import end_processes, in_processes
 from tilth.errors import InputError, TilthError
 
@@ -119,14 +118,6 @@ def test_workers_end_with_the_process_that_asked(tmp_path: Path) -> None:
     asker.kill()
     asker.wait()
     wait_until(lambda: not any(alive(worker) for worker in workers), seconds=10)
-
-
-def wait_until(holds: object, seconds: float = 60) -> None:
-    assert callable(holds)
-    stop = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < stop
-        time.sleep(0.05)
 
 
 def alive(process: int) -> bool:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -135,11 +134,3 @@ def cluster(cpus: Sequence[int]) -> Iterator[Hosts]:
     finally:
         hosts.disconnect()
         shutil.rmtree(hosts.folder, ignore_errors=True)
-
-
-def wait_until(holds: object, seconds: float = 300) -> None:
-    assert callable(holds)
-    stop = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < stop
-        time.sleep(0.05)

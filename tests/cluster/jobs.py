@@ -31,6 +31,11 @@ def numbers_job(parts: int = 8, accident: Accident | None = None, **options: Any
     )
 
 
+def part_files(path: Path) -> dict[str, bytes]:
+    """Return what the parts of a run hold."""
+    return {item.name: item.read_bytes() for item in (path / "parts").iterdir()}
+
+
 def given(size: int, index: int) -> list[int]:
     return list(range(index * size, (index + 1) * size))
 

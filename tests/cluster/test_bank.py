@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tests.cluster import jobs
-from tests.cluster.hosts import wait_until
 from tests.invariants.trainings import content
 from tests.tiny import salads, small_parts, small_ranges, tiny_static, write_lines
-from tests.tiny.calls import python
+from tests.tiny.calls import python, wait_until
 from tilth.bank import Bank
 from tilth.runs import Run
 from tilth.runs.cluster import Cluster
@@ -119,7 +118,7 @@ def test_a_build_that_is_killed_at_any_step_goes_on(
     ):  # fmt: skip
         found = pattern if "/" in pattern else f"adding/duplicates/*/{pattern}"
         driver = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-        wait_until(partial(_is_there, out, found, driver))
+        wait_until(partial(_is_there, out, found, driver), seconds=300)
         assert driver.poll() is None, driver.communicate()[1]
         driver.kill()
         driver.communicate()

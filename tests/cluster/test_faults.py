@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.cluster import jobs
-from tests.cluster.hosts import Hosts, can_make_hosts, cluster, wait_until
+from tests.cluster.hosts import Hosts, can_make_hosts, cluster
+from tests.tiny.calls import wait_until
 from tilth.runs.backends import make_parts
 
 pytestmark = [
@@ -55,16 +56,12 @@ def parts_of(out: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in out.glob("parts/part-*")}
 
 
-def files_of(out: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (out / "parts").iterdir()}
-
-
 def expect(out: Path, parts: int) -> None:
     """Check that the files of a run are those of one made in this process."""
     local = out.with_name("local")
     with jobs.numbers_run(local, parts) as run:
         make_parts(run, jobs.numbers_job(parts), quiet=True)
-    assert files_of(out) == files_of(local)
+    assert jobs.part_files(out) == jobs.part_files(local)
 
 
 def has_parts(out: Path, number: int) -> Callable[[], bool]:
@@ -78,7 +75,7 @@ def say(*words: Any) -> None:
 def test_workers_are_killed(hosts: Hosts, tmp_path: Path) -> None:
     out, moments, kills = tmp_path / "run", random.Random(0), 0
     driver = begin(hosts, out, 80, 0.7)
-    wait_until(has_parts(out, 1))
+    wait_until(has_parts(out, 1), seconds=300)
     while driver.poll() is None and kills < KILLS:
         time.sleep(moments.uniform(0.5, 2))
         if found := hosts.workers():
@@ -93,13 +90,13 @@ def test_workers_are_killed(hosts: Hosts, tmp_path: Path) -> None:
 def test_a_host_dies_and_comes_back(hosts: Hosts, tmp_path: Path) -> None:
     out = tmp_path / "run"
     driver = begin(hosts, out, 200, 0.5)
-    wait_until(has_parts(out, 6))
+    wait_until(has_parts(out, 6), seconds=300)
     hosts.kill(1)
     dead, killed = len(parts_of(out)), time.monotonic()
-    wait_until(has_parts(out, dead + 4))  # host 2 goes on alone
+    wait_until(has_parts(out, dead + 4), seconds=300)  # host 2 goes on alone
     assert not hosts.processes(1)
     hosts.start(1, cpus=2)
-    wait_until(lambda: hosts.processes(1, "ray::_Worker"))
+    wait_until(lambda: hosts.processes(1, "ray::_Worker"), seconds=300)
     back = time.monotonic() - killed
     say(f"host killed after {dead} parts, its workers are back {back:.0f} s later")
     assert end(driver) == ""
@@ -110,7 +107,7 @@ def test_a_raylet_dies(hosts: Hosts, tmp_path: Path) -> None:
     """The raylet holds the host's object store, and its workers end with it."""
     out = tmp_path / "run"
     driver = begin(hosts, out, 30, 0.5)
-    wait_until(has_parts(out, 4))
+    wait_until(has_parts(out, 4), seconds=300)
     (raylet,) = (
         pid
         for pid in hosts.processes(1)
@@ -124,7 +121,7 @@ def test_a_raylet_dies(hosts: Hosts, tmp_path: Path) -> None:
 def test_the_network_of_a_host_is_cut_for_half_a_minute(hosts: Hosts, tmp_path: Path) -> None:
     out = tmp_path / "run"
     driver = begin(hosts, out, 120, 0.7)
-    wait_until(has_parts(out, 6))
+    wait_until(has_parts(out, 6), seconds=300)
     hosts.cut(1)
     before = len(parts_of(out))
     time.sleep(30)
@@ -139,7 +136,7 @@ def test_the_command_is_killed_and_repeated(hosts: Hosts, tmp_path: Path) -> Non
     out, made = tmp_path / "run", [0]
     for number in (4, 12, 20):
         driver = begin(hosts, out, 30, 0.5)
-        wait_until(has_parts(out, number))
+        wait_until(has_parts(out, number), seconds=300)
         driver.kill()
         driver.communicate()
         before = parts_of(out)
@@ -154,7 +151,7 @@ def test_the_command_is_killed_and_repeated(hosts: Hosts, tmp_path: Path) -> Non
 def test_everything_dies(hosts: Hosts, tmp_path: Path) -> None:
     out = tmp_path / "run"
     driver = begin(hosts, out, 20, 0.5)
-    wait_until(has_parts(out, 5))
+    wait_until(has_parts(out, 5), seconds=300)
     for host in range(3):
         hosts.kill(host)
     driver.communicate()
@@ -192,7 +189,7 @@ def test_the_disk_is_full_until_there_is_room(hosts: Hosts, tmp_path: Path) -> N
 def test_the_command_runs_beside_the_cluster(hosts: Hosts, tmp_path: Path) -> None:
     out, on = tmp_path / "run", f"ray://{hosts.address(0)}:10001"
     driver = begin(hosts, out, 30, 0.5, host=hosts.bare, on=on)
-    wait_until(has_parts(out, 5))
+    wait_until(has_parts(out, 5), seconds=300)
     os.kill(hosts.workers()[0], signal.SIGKILL)
     assert end(driver) == ""
     expect(out, 30)

@@ -17,14 +17,10 @@ from tilth.runs.cluster import Cluster
 TWO = {"on": "ray", "workers": 2}
 
 
-def content(path: Path) -> dict[str, bytes]:
-    return {item.name: item.read_bytes() for item in (path / "parts").iterdir()}
-
-
 def made(path: Path, job: PartJob, cluster: Cluster | None = None) -> dict[str, bytes]:
     with jobs.numbers_run(path) as run:
         make_parts(run, job, cluster, quiet=True)
-    return content(path)
+    return jobs.part_files(path)
 
 
 @pytest.fixture
@@ -38,7 +34,7 @@ def test_parts_are_those_of_one_process(ray: Any, tmp_path: Path, local: dict[st
         before = run.part_path(3).stat().st_ino
         make_parts(run, jobs.numbers_job(), Cluster(**TWO), quiet=True)
         assert run.part_path(3).stat().st_ino == before
-    assert content(tmp_path / "run") == local
+    assert jobs.part_files(tmp_path / "run") == local
 
 
 def test_workers_agree_on_the_facts_of_the_first(ray: Any, tmp_path: Path) -> None:
@@ -91,7 +87,7 @@ def test_the_earlier_run_goes_with_the_first_part(ray: Any, tmp_path: Path) -> N
     with jobs.numbers_run(tmp_path / "run", parts=4, overwrite=True) as run:
         make_parts(run, jobs.numbers_job(4), Cluster(**TWO), quiet=True)
         assert not (run.path / ".tilth-old").exists()
-    assert len(content(tmp_path / "run")) == 4
+    assert len(jobs.part_files(tmp_path / "run")) == 4
 
 
 def test_a_folder_that_a_host_does_not_see_is_refused(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-import gzip
 from pathlib import Path
 
 import pytest
 
+from tests.tiny import put
 from tilth.data import read_rows
 from tilth.data.examples import read_examples
 from tilth.data.formats import is_conll, rows_of_conll
@@ -23,12 +23,6 @@ stopped VBD I-VP O
 """
 SENTENCES = [["Ada", "Lee", "flew", "to", "Oslo", "Fjord"], ["Rain", "stopped", "."]]
 TAGS = [["B-PER", "I-PER", "O", "O", "B-LOC", "B-LOC"], ["O", "O", "O"]]
-
-
-def put(path: Path, text: str) -> Path:
-    data = text.encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
 
 
 def refused(path: Path) -> str:

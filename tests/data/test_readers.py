@@ -12,6 +12,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiny import put
 from tilth.data import DatasetWriter, load_folder, read_rows, read_texts
 from tilth.data.examples import open_rows, read_examples
 from tilth.data.formats import rows_of_file, split_of
@@ -19,13 +20,6 @@ from tilth.data.parquet import parquet_tables, schema_class_names
 from tilth.data.readers import row_location
 from tilth.data.sources import split_names
 from tilth.errors import InputError, TilthError
-
-
-def put(path: Path, content: str | bytes) -> Path:
-    data = content.encode() if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
 
 
 def refused(path: Path, **options: str) -> str:

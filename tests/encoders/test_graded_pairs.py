@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -127,16 +126,13 @@ def test_an_empty_validation_part_counts_as_none_and_an_empty_set_is_named() -> 
 def test_a_file_is_read_and_named_in_errors(tmp_path: Path) -> None:
     given = graded_pairs(60)
     given["label"][7] = 3.2
-    path = tmp_path / "pairs.jsonl"
-    lines = [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path = write_rows(tmp_path / "pairs.jsonl", given)
     with pytest.raises(
         InputError, match=r"pairs.jsonl: train row 7 .*label 3.2; most others are at most 1: labels"
     ):
         read_pairs(path)
-    lines[7]["label"] = 0.5
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert len(read_pairs(path).train) == 54
+    given["label"][7] = 0.5
+    assert len(read_pairs(write_rows(path, given)).train) == 54
 
 
 def test_labels_of_0_to_5_are_divided_by_5_in_both_parts() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from tests.tiny import salads
+from tests.tiny import salads, write_rows
 from tilth.encoders.contrastive_sets import read_contrastive
 from tilth.encoders.graded_pairs import TrainingPairs
 from tilth.encoders.parallel_pairs import read_parallel
@@ -23,12 +22,6 @@ def rows(**columns: list[Any]) -> Dataset:
 
 def sides(count: int = 40) -> tuple[list[str], list[str]]:
     return TEXTS[:count], TEXTS[count : 2 * count]
-
-
-def write(path: Path, **columns: list[Any]) -> Path:
-    lines = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
 
 
 def texts_of(pairs: TrainingPairs) -> set[tuple[str, str]]:
@@ -105,8 +98,8 @@ def test_what_two_translations_share_makes_them_paraphrases() -> None:
 
 def test_several_sources(tmp_path: Path) -> None:
     one, two = sides()
-    first = write(tmp_path / "one.jsonl", en=one[:20], de=two[:20])
-    second = write(tmp_path / "two.jsonl", captions=[[a, b] for a, b in zip(one, two, strict=True)])
+    first = write_rows(tmp_path / "one.jsonl", {"en": one[:20], "de": two[:20]})
+    second = write_rows(tmp_path / "two.jsonl", {"captions": list(zip(one, two, strict=True))})
     expected = set(zip(one, two, strict=True))
     assert texts_of(read_parallel(f"{first}, {second}")) == expected
     assert texts_of(read_parallel([str(first), second])) == expected
@@ -115,7 +108,7 @@ def test_several_sources(tmp_path: Path) -> None:
 
 def test_a_path_with_a_comma_is_one_source(tmp_path: Path) -> None:
     one, two = sides()
-    path = write(tmp_path / "one,two.jsonl", en=one, de=two)
+    path = write_rows(tmp_path / "one,two.jsonl", {"en": one, "de": two})
     assert len(texts_of(read_parallel(str(path)))) == 40
 
 

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
-from tests.tiny.sts import benchmark, jsonl, pairs_of, semeval, sick, write
+from tests.tiny import put
+from tests.tiny.sts import benchmark, jsonl, pairs_of, semeval, sick
 from tilth.data.sources import HubDataset
 from tilth.errors import InputError, TilthError
 from tilth.evaluate.sts_sets import StsSet, read_sets
@@ -63,13 +64,13 @@ def test_each_format_and_column_names(tmp_path: Path, ending: str, names: tuple[
     if ending == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
     elif ending in ("json", "json.gz"):
-        write(path, json.dumps(rows, indent=1))
+        put(path, json.dumps(rows, indent=1))
     elif "json" in ending:
-        write(path, "\n".join(map(json.dumps, rows)))
+        put(path, "\n".join(map(json.dumps, rows)))
     else:
         mark = "," if "csv" in ending else "\t"
         lines = [names, *(row.values() for row in rows)]
-        write(path, "".join(mark.join(f'"{value}"' for value in line) + "\n" for line in lines))
+        put(path, "".join(mark.join(f'"{value}"' for value in line) + "\n" for line in lines))
     (sts,) = read_sets(path)
     assert sts.name == "mine" if ending != "lines.json" else "mine.lines"
     assert texts(sts) == pairs_of(3)
@@ -135,7 +136,7 @@ def test_semevals_own_archives(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     semeval(tmp_path / "test_evaluation_task2a", "belief", pairs_of(6))
     semeval(tmp_path / "sts2016-english-with-gs-v1.0", "answer-answer", pairs_of(7), "2016")
     semeval(tmp_path / "of-no-year", "plagiarism", pairs_of(9))
-    write(tmp_path / "STS13b" / "STS.gs.other.txt", "1\n")
+    put(tmp_path / "STS13b" / "STS.gs.other.txt", "1\n")
     with caplog.at_level(logging.INFO):
         found = read_sets(tmp_path, SEVEN[:5])
     assert [len(sts) for sts in found] == [3, 4, 5, 6, 7]
@@ -156,16 +157,16 @@ def test_the_year_of_any_folder_above(tmp_path: Path, place: str) -> None:
 
 def test_blank_scores_and_further_columns(tmp_path: Path) -> None:
     folder = tmp_path / "STS2016"
-    write(folder / "STS2016.input.qa.txt", "A wren.\tA bird.\tsrc\tsrc\nOne.\tTwo.\nHay.\tStraw.\n")
-    write(folder / "STS2016.gs.qa.txt", "4\n\n2.5\n")
+    put(folder / "STS2016.input.qa.txt", "A wren.\tA bird.\tsrc\tsrc\nOne.\tTwo.\nHay.\tStraw.\n")
+    put(folder / "STS2016.gs.qa.txt", "4\n\n2.5\n")
     (sts,) = read_sets(tmp_path)
     assert texts(sts) == [("A wren.", "A bird.", 4.0), ("Hay.", "Straw.", 2.5)]
 
 
 def test_scores_in_another_folder(tmp_path: Path) -> None:
-    write(tmp_path / "sts2015-in" / "STS.input.belief.txt", "A wren.\tA bird.\n")
+    put(tmp_path / "sts2015-in" / "STS.input.belief.txt", "A wren.\tA bird.\n")
     assert "no scores for these texts: put STS.gs.belief.txt beside it" in refused(tmp_path)
-    write(tmp_path / "sts2015-gold" / "STS.gs.belief.txt", "4\n")
+    put(tmp_path / "sts2015-gold" / "STS.gs.belief.txt", "4\n")
     assert texts(read_sets(tmp_path)[0]) == [("A wren.", "A bird.", 4.0)]
 
 
@@ -198,7 +199,7 @@ def test_wrong_names(tmp_path: Path) -> None:
     assert message.endswith("found others: own: name them in sets")
     assert "sets is empty" in refused(tmp_path, [])
     assert "no such file or folder" in refused(tmp_path / "nowhere")
-    assert "the ending is not known" in refused(write(tmp_path / "a.doc", "x"))
+    assert "the ending is not known" in refused(put(tmp_path / "a.doc", "x"))
     assert "cannot be named 'mean'" in refused(jsonl(tmp_path / "mean.jsonl", pairs_of(4)))
 
 
@@ -254,19 +255,19 @@ def test_scales(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_files(tmp_path: Path, name: str, content: str, told: str) -> None:
-    assert told in refused(write(tmp_path / name, content))
+    assert told in refused(put(tmp_path / name, content))
 
 
 def test_wrong_semeval_files(tmp_path: Path) -> None:
     texts_path = tmp_path / "STS12" / "STS.input.x.txt"
     gold = tmp_path / "STS12" / "STS.gs.x.txt"
-    write(texts_path, "A.\tB.\nC. D.\n")
-    write(gold, "1\n2\n3\n")
+    put(texts_path, "A.\tB.\nC. D.\n")
+    put(gold, "1\n2\n3\n")
     assert f"{texts_path} has 2 lines, {gold} has 3" in refused(tmp_path)
-    write(gold, "1\n2\n")
+    put(gold, "1\n2\n")
     assert f"{texts_path}:2: no tab" in refused(tmp_path)
-    write(texts_path, "A.\tB.\nC.\tD.\n")
-    write(gold, "1\n9\n")
+    put(texts_path, "A.\tB.\nC.\tD.\n")
+    put(gold, "1\n9\n")
     assert f"{texts_path}:2 (STS.gs.x.txt:2): score 9 is outside" in refused(tmp_path)
 
 

@@ -70,6 +70,7 @@ def test_a_stopped_recipe_goes_on_with_the_same_figures(
     assert again == whole
 
 
-def test_raw_text_is_needed(tmp_path: Path, fakes: Fakes) -> None:
+@pytest.mark.parametrize("name", [NAME, "paraphrase-sampling"])
+def test_raw_text_is_needed(name: str, tmp_path: Path, fakes: Fakes) -> None:
     with pytest.raises(InputError, match="put raw text there"):
-        run(NAME, tmp_path, tmp_path / "out")
+        run(name, tmp_path, tmp_path / "out")

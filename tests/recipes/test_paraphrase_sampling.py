@@ -5,7 +5,6 @@ import pytest
 from tests.recipes.paraphrase_fakes import Fakes, put_fakes, write_bank
 from tests.recipes.running import put_scale, run
 from tests.tiny.calls import stopped
-from tilth.errors import InputError
 from tilth.paraphrase import make_candidates as trips
 from tilth.recipes.paraphrase_figures import ParaphraseScale
 from tilth.recipes.paraphrase_sampling import GRID
@@ -52,8 +51,3 @@ def test_a_stopped_recipe_goes_on_with_the_same_figures(
     again, _ = run(NAME, data, tmp_path / "cut")
     assert again == whole
     assert len(fakes.settings) == 7
-
-
-def test_raw_text_is_needed(tmp_path: Path, fakes: Fakes) -> None:
-    with pytest.raises(InputError, match="put raw text there"):
-        run(NAME, tmp_path, tmp_path / "out")

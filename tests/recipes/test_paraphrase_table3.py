@@ -83,10 +83,13 @@ def test_a_stopped_recipe_goes_on_with_the_same_figures(
     assert again == whole
 
 
-def test_the_dev_part_is_needed(said: list[RewriteSettings], data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [NAME, "paraphrase-table4"])
+def test_the_dev_part_is_needed(
+    name: str, said: list[RewriteSettings], data: Path, tmp_path: Path
+) -> None:
     (data / "sts" / "stsb-dev.jsonl").unlink()
     with pytest.raises(InputError, match="no stsb-dev file"):
-        run(NAME, data, tmp_path / "out")
+        run(name, data, tmp_path / "out")
 
 
 def test_nli_sets_are_needed(said: list[RewriteSettings], data: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from tests.recipes.running import measured, put_scale, run, stopped_and_resumed
 from tests.tiny import read_json
 from tilth.data import load_folder
 from tilth.encoders.settings import VARIANTS
-from tilth.errors import InputError
 from tilth.paraphrase.settings import RewriteSettings
 from tilth.recipes.catalog import RECIPES
 from tilth.recipes.paraphrase_table4 import PairScale
@@ -69,9 +68,3 @@ def test_a_stopped_recipe_goes_on_with_the_same_figures(
     put_scale(monkeypatch, replace(scale, wordings=(5,)), NAME)
     whole, again = stopped_and_resumed(NAME, data, tmp_path, 5)
     assert again == whole
-
-
-def test_the_dev_part_is_needed(said: list[RewriteSettings], data: Path, tmp_path: Path) -> None:
-    (data / "sts" / "stsb-dev.jsonl").unlink()
-    with pytest.raises(InputError, match="no stsb-dev file"):
-        run(NAME, data, tmp_path / "out")

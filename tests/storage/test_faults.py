@@ -14,6 +14,7 @@ from tests.storage import driver
 from tests.storage.server import Server
 from tests.system.commands import error_of
 from tests.tiny import write_lines
+from tests.tiny.calls import wait_until
 from tilth.runs import RunLocked
 
 PARTS = 12
@@ -40,10 +41,7 @@ def parts(s3: Server, prefix: str) -> list[str]:
 
 
 def wait_for(count: int, s3: Server, prefix: str) -> None:
-    stop = time.monotonic() + 120
-    while len(parts(s3, prefix)) < count:
-        assert time.monotonic() < stop
-        time.sleep(0.05)
+    wait_until(lambda: len(parts(s3, prefix)) >= count, seconds=120)
 
 
 def check_whole(s3: Server, prefix: str) -> None:

@@ -3,7 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,6 +49,20 @@ def watched(
 
     patch.setattr(home, name, call)
     return calls
+
+
+def taken(options: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Take those options that are fields of a dataclass away from others."""
+    names = kind.__dataclass_fields__
+    return {name: options.pop(name) for name in list(options) if name in names}
+
+
+def wait_until(holds: Callable[[], object], *, seconds: float = 60) -> None:
+    """Wait until something holds."""
+    stop = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < stop
+        time.sleep(0.05)
 
 
 def python(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -198,6 +199,14 @@ def salads(count: int, *, seed: int = 0) -> list[str]:
 def write_lines(path: Path, texts: Sequence[str]) -> Path:
     """Write texts, a line each."""
     path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return path
+
+
+def put(path: Path, content: str | bytes) -> Path:
+    """Write a file, compressed where its name ends in .gz."""
+    data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
 

@@ -1,12 +1,13 @@
 """Encoders without a model, and writers of small STS sets in every layout."""
 
-import gzip
 import json
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
+
+from tests.tiny import put
 
 Pair = tuple[str, str, float]
 
@@ -46,13 +47,6 @@ class HashEncoder:
         return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = text.encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
-
-
 def jsonl(path: Path, pairs: Sequence[Pair], subsets: Sequence[str] | None = None) -> Path:
     rows = [
         {
@@ -63,15 +57,15 @@ def jsonl(path: Path, pairs: Sequence[Pair], subsets: Sequence[str] | None = Non
         }
         for n, (one, two, score) in enumerate(pairs)
     ]
-    return write(path, "".join(json.dumps(row) + "\n" for row in rows))
+    return put(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def semeval(folder: Path, subset: str, pairs: Sequence[Pair], year: str = "") -> None:
     """Write STS.input.* and STS.gs.* of a subset."""
     texts = "".join(f"{one}\t{two}\n" for one, two, _ in pairs)
-    write(folder / f"STS{year}.input.{subset}.txt", texts)
+    put(folder / f"STS{year}.input.{subset}.txt", texts)
     scores = "".join(f"{score}\n" for _, _, score in pairs)
-    write(folder / f"STS{year}.gs.{subset}.txt", scores)
+    put(folder / f"STS{year}.gs.{subset}.txt", scores)
 
 
 def benchmark(path: Path, pairs: Sequence[Pair]) -> Path:
@@ -79,10 +73,10 @@ def benchmark(path: Path, pairs: Sequence[Pair]) -> Path:
         f"main-news\theadlines\t2013\t{n:04}\t{score}\t{one}\t{two}\n"
         for n, (one, two, score) in enumerate(pairs)
     )
-    return write(path, "".join(rows))
+    return put(path, "".join(rows))
 
 
 def sick(path: Path, pairs: Sequence[Pair]) -> Path:
     head = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
     rows = (f"{n}\t{one}\t{two}\t{score}\tNEUTRAL\n" for n, (one, two, score) in enumerate(pairs))
-    return write(path, head + "".join(rows))
+    return put(path, head + "".join(rows))

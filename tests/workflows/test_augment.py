@@ -11,6 +11,7 @@ import torch
 import tilth
 from tests.selftrain.labelled import classed, several, tagged
 from tests.tiny import read_json, salads, tiny_bank, tiny_static, write_lines, write_rows
+from tests.tiny.calls import taken
 from tilth.bank import Bank
 from tilth.classifiers.load import TaskSources
 from tilth.data.sources import load_folder
@@ -70,13 +71,9 @@ def making(bank: Bank, teachers: dict[str, str], folder: Path) -> Made:
     """Return a function that augments in a folder's folder of a name, and returns results.json."""
 
     def run(name: str = "run", kind: str = "class", **given: Any) -> dict[str, Any]:
-        def taken(kind: Any) -> dict[str, Any]:
-            names = kind.__dataclass_fields__
-            return {name: given.pop(name) for name in list(given) if name in names}
-
-        settings = Augmentation(**{"count": 40, **taken(Augmentation)})
-        sources = TaskSources(**{"train": MAKE[kind](60), **taken(TaskSources)})
-        teacher = TeacherSettings(**{"model": teachers[kind], **taken(TeacherSettings)})
+        settings = Augmentation(**{"count": 40, **taken(given, Augmentation)})
+        sources = TaskSources(**{"train": MAKE[kind](60), **taken(given, TaskSources)})
+        teacher = TeacherSettings(**{"model": teachers[kind], **taken(given, TeacherSettings)})
         asked = {"bank": bank, "out": folder / name, "quiet": True, **given}
         return augment_to_run(sources, settings=settings, teacher=teacher, **asked)
 

@@ -11,6 +11,7 @@ from datasets import Dataset, Features, List, Value
 import tilth
 from tests.report.augmented_run import ROWS, write_run
 from tests.tiny import read_json, save_encoder, write_rows
+from tests.tiny.calls import taken
 from tilth.classifiers.load import TaskSources, read_task
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.errors import InputError, TilthError
@@ -80,14 +81,12 @@ def no_simple(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(made: Made, run: Path, *, kind: str = "class", **options: Any) -> Any:
-    def taken(kind: Any) -> dict[str, Any]:
-        names = kind.__dataclass_fields__
-        return {name: options.pop(name) for name in list(options) if name in names}
-
     out = options.pop("out", None)
-    sources = TaskSources(str(run), **taken(TaskSources))
+    sources = TaskSources(str(run), **taken(options, TaskSources))
     training = Finetuning(**options.pop("training", FAST))
-    settings = ClassifierTraining(made.base, training, quiet=True, **taken(ClassifierTraining))
+    settings = ClassifierTraining(
+        made.base, training, quiet=True, **taken(options, ClassifierTraining)
+    )
     how = {"bootstrap": 50, **options}
     return train_and_test(sources, settings, out, tags=kind == "tags", **how)
 
