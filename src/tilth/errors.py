@@ -5,6 +5,11 @@ from __future__ import annotations
 from tilth.urls import with_urls
 
 
+def one_line(error: Exception) -> str:
+    """Return what an error says, in one line."""
+    return " ".join(str(error).split())
+
+
 class TilthError(Exception):
     """Work failed; the message says why and what to do."""
 

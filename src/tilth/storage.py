@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from tilth.errors import InputError, TilthError
+from tilth.errors import InputError, TilthError, one_line
 from tilth.urls import cache_folder, copies_folder, split_url, url_of
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def store_errors(url: str) -> Iterator[None]:
     except Exception as error:  # each store raises its library's own
         if isinstance(error, OSError) and error.errno in _LASTING_NUMBERS:
             raise
-        said = " ".join(str(error).split())[:300] or type(error).__name__
+        said = one_line(error)[:300] or type(error).__name__
         if _is_no_bucket(error):
             raise InputError(f"{url}: {said}: make the bucket, or check its name") from error
         if isinstance(error, NotImplementedError):
@@ -125,7 +125,7 @@ def with_retries(url: str, work: Callable[[], T]) -> T:
             lasts = lasts or getattr(error, "errno", None) in _LASTING_NUMBERS
             if lasts or time.monotonic() - begun > _SECONDS_RETRYING:
                 raise
-            said = " ".join(str(error).split())[:200]
+            said = one_line(error)[:200]
             log.warning("%s: the store does not answer (%s): trying again", url, said)
             time.sleep(pause)
             pause = min(2 * pause, _SECONDS_BETWEEN)

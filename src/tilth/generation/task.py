@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from tilth.data.formats import as_number, ending_of
-from tilth.errors import InputError
+from tilth.errors import InputError, one_line
 from tilth.models.special_tokens import break_strings
 
 INPUT = "<X1>"
@@ -257,7 +257,7 @@ def _parse(text: str, where: str, *, is_json: bool) -> Any:
     except RecursionError:
         raise InputError(f"{where}: nested too deep: a spec has four levels") from None
     except Exception as error:  # whatever a tag or a number makes of its text
-        said = " ".join(str(error).split())
+        said = one_line(error)
         raise InputError(f"{where}: a value cannot be read: {said:.200}") from None
 
 

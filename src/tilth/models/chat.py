@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilth.errors import InputError
+from tilth.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -43,7 +43,7 @@ def chat_prompt(tokenizer: PreTrainedTokenizerBase, instruction: str, system: st
         prompt = _render(tokenizer, [*prompts, user, answer])
     except Exception as error:  # a template is a model's own code
         if not system:
-            said = " ".join(str(error).split())
+            said = one_line(error)
             raise InputError(
                 f"the model's chat template fails ({said:.200}): leave it out with --no-chat"
             ) from error

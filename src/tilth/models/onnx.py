@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from tilth.errors import InputError, TilthError
+from tilth.errors import InputError, TilthError, one_line
 from tilth.models.names import ONNX
 from tilth.models.pretrained import reset_padding
 from tilth.models.token_batches import uses_token_type_ids
@@ -50,7 +50,7 @@ class OnnxModel(nn.Module):
                 file, options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOW
             )
         except Exception as error:  # of any kind: the file is input
-            said = " ".join(str(error).split())[:200]
+            said = one_line(error)[:200]
             raise InputError(f"{file}: does not load as ONNX: {said}: export it again") from error
         self._inputs = [one.name for one in self._session.get_inputs()]
         self.config, self.device = config, torch.device("cpu")

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from tilth import files
-from tilth.errors import InputError, TilthError
+from tilth.errors import InputError, TilthError, one_line
 from tilth.models.names import ONNX, SCORER, ModelSource, Role, find_source
 
 _OTHER_FILES = "its files do not belong together, or are damaged: get or save the model again"
@@ -86,7 +86,7 @@ class ModelFiles:
                     f"model {self.name!r}: no such folder here, not in the hub's cache, and the "
                     "hub cannot be reached: check the name or the network"
                 ) from error
-            said = " ".join(str(error).split())
+            said = one_line(error)
             if "trust_remote_code" in said:
                 said = (
                     "it needs code of its own, which tilth never runs: give a model of an "

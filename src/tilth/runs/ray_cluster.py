@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import ray
 from ray import cloudpickle
 
-from tilth.errors import InputError, TilthError
+from tilth.errors import InputError, TilthError, one_line
 from tilth.runs.cluster import Cluster
 from tilth.runs.run_json import Json, versions
 
@@ -268,7 +268,7 @@ class Workers(Generic[T]):
     def _lose(self, call: _Call[T], error: Exception) -> None:
         """Greet a worker again that Ray starts again; give up one that dies while it starts."""
         self.lost += 1
-        said = " ".join(str(error).split())
+        said = one_line(error)
         log.info("a worker of the cluster died: %s", said)
         if call.task is not None:
             call.task.losses += 1
@@ -317,7 +317,7 @@ def _connect(cluster: Cluster) -> bool:
             logging_level=logging.ERROR,
         )
     except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
-        said = " ".join(str(error).split())
+        said = one_line(error)
         raise InputError(
             f"--on {cluster.on}: the cluster cannot be joined ({said[:300]}): check that it runs, "
             "with this version of Ray and of Python"

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tilth.bank.manifest import Manifest, checksum, from_json
 from tilth.bank.quantization import Floats
 from tilth.bank.store import Ids, MappedShard, Selected, Store
-from tilth.errors import InputError, TilthError
+from tilth.errors import InputError, TilthError, one_line
 from tilth.files import check_input
 
 log = logging.getLogger(__name__)
@@ -280,8 +280,8 @@ def _read(file: Path, info: IndexInfo) -> Any:
         ) from error
     except RuntimeError as error:
         raise TilthError(
-            f"{file}: FAISS {faiss.__version__} cannot read it ({one_line(error)}): make the "
-            "index again"
+            f"{file}: FAISS {faiss.__version__} cannot read it ({one_line(error)[-160:]}): "
+            "make the index again"  # the end of its message names the cause
         ) from error
     ivf = faiss.extract_index_ivf(index)
     if (ivf.nlist, ivf.ntotal) != (info.centroids, info.sentences):
@@ -294,11 +294,6 @@ def _read(file: Path, info: IndexInfo) -> Any:
 
 def _broken(file: Path) -> str:
     return f"{file}: is not what was written: make the index again"
-
-
-def one_line(error: Exception) -> str:
-    """Return the end of a FAISS message, which names the cause."""
-    return " ".join(str(error).split())[-160:]
 
 
 @contextmanager

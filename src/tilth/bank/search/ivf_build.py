@@ -28,11 +28,10 @@ from tilth.bank.search.ivf import (
     faiss_threads,
     load_faiss,
     named_shards,
-    one_line,
 )
 from tilth.bank.settings import IndexSettings, core_count
 from tilth.bank.store import Ids, Store
-from tilth.errors import InputError, TilthError
+from tilth.errors import InputError, TilthError, one_line
 from tilth.files import (
     TEMPORARY,
     check_writable,
@@ -298,8 +297,8 @@ def _write(folder: Path, index: Any) -> tuple[str, int, str]:
             sync_folder(folder)
     except RuntimeError as error:  # of faiss, for a reason that the system did not name
         raise TilthError(
-            f"{temporary}: cannot be written ({one_line(error)}): free some space or change the "
-            "permissions, and make the index again"
+            f"{temporary}: cannot be written ({one_line(error)[-160:]}): free some space or change "
+            "the permissions, and make the index again"
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
