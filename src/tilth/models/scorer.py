@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,7 +100,7 @@ def load_scorer(name: str = "starter", *, device: str = "auto", precision: str =
     if names.is_cosine(name):
         encoder = load_encoder(name.removeprefix(names.COSINE), device=device)
         print_of = ("cosine", fingerprint_encoder(encoder), dtype)
-        return Scorer(name, "cosine", _digest(print_of), CosineScorer(encoder, dtype).scores)
+        return Scorer(name, "cosine", _digest(print_of), partial(_cosine_scores, encoder, dtype))
     from transformers import AutoModelForSequenceClassification
 
     model, tokenizer, drawn = load_pretrained(
@@ -187,18 +188,14 @@ class CrossEncoder:
         return int((2 * count >= np.maximum(encoded.lengths - special, 1)).sum())
 
 
-class CosineScorer:
-    """Scores pairs by the cosine of an encoder's vectors; encodes each distinct text once."""
-
-    def __init__(self, encoder: SentenceTransformer, dtype: torch.dtype) -> None:
-        self.encoder, self.dtype = encoder, dtype
-
-    def scores(self, first: list[str], second: list[str]) -> NDArray[np.float32]:
-        """Return 0 to 100 for each pair, (pairs,)."""
-        texts = sorted({*first, *second}, key=lambda text: (len(text), text))
-        vectors = unit(embed(self.encoder, texts, dtype=self.dtype))  # (texts, width)
-        index = {text: number for number, text in enumerate(texts)}
-        one, two = (vectors[[index[text] for text in side]] for side in (first, second))
-        cosines = np.einsum("pw,pw->p", one, two, dtype=np.float32)  # (pairs,)
-        found: NDArray[np.float32] = np.clip(100 * cosines, 0, 100)
-        return found
+def _cosine_scores(
+    encoder: SentenceTransformer, dtype: torch.dtype, first: list[str], second: list[str]
+) -> NDArray[np.float32]:
+    """Return 0 to 100 for each pair, (pairs,); each distinct text is encoded once."""
+    texts = sorted({*first, *second}, key=lambda text: (len(text), text))
+    vectors = unit(embed(encoder, texts, dtype=dtype))  # (texts, width)
+    index = {text: number for number, text in enumerate(texts)}
+    one, two = (vectors[[index[text] for text in side]] for side in (first, second))
+    cosines = np.einsum("pw,pw->p", one, two, dtype=np.float32)  # (pairs,)
+    found: NDArray[np.float32] = np.clip(100 * cosines, 0, 100)
+    return found
