@@ -50,18 +50,19 @@ def test_what_is_trained_on_and_what_is_measured_takes_the_same_labels() -> None
     assert members_of(half, "multi", ["a", "b"])[:, :2].astype(int).tolist() == yes
 
 
-def test_calibration_by_hand() -> None:
+def test_calibration_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     probability = np.array([0.9, 0.8, 0.3, 0.25, 1.0, 0.0])
     right = np.array([True, False, True, False, True, False])
-    found = calibration(probability, right, bins=2)
+    lows = [15 * one["low"] for one in calibration(probability, right)["bins"]]
+    assert lows == pytest.approx([0, 3, 4, 11, 13, 14])  # an upper edge belongs to its bin
+    monkeypatch.setattr("tilth.metrics.scores.BINS", 2)
+    found = calibration(probability, right)
     low, high = found["bins"]
     assert (low["low"], low["high"], low["n"], low["right"]) == (0, 0.5, 3, pytest.approx(1 / 3))
     assert low["probability"] == pytest.approx((0.3 + 0.25) / 3)
     assert (high["n"], high["right"]) == (3, pytest.approx(2 / 3))
     gaps = abs(1 / 3 - 0.55 / 3) + abs(2 / 3 - 0.9)
     assert found["error"] == pytest.approx(gaps / 2)
-    lows = [15 * one["low"] for one in calibration(probability, right)["bins"]]
-    assert lows == pytest.approx([0, 3, 4, 11, 13, 14])  # an upper edge belongs to its bin
 
 
 def test_calibration_sees_overconfidence() -> None:

@@ -140,15 +140,12 @@ def times_100(share: float | Numbers) -> float | None:
     return None if np.isnan(share) else 100 * float(share)
 
 
-def calibration(
-    probability: NDArray[np.floating[Any]], right: NDArray[np.bool_], *, bins: int = BINS
-) -> dict[str, Any]:
+def calibration(probability: NDArray[np.floating[Any]], right: NDArray[np.bool_]) -> dict[str, Any]:
     """Return the expected calibration error and the reliability diagram.
 
     Args:
         probability: of each decision, 0 to 1, (decisions,).
         right: whether the decision was right, (decisions,).
-        bins: of equal width between 0 and 1.
 
     Returns:
         error: expected calibration error, 0 to 1; bins: low, high, n, probability (mean) and
@@ -158,16 +155,16 @@ def calibration(
         Guo et al. 2017, arXiv:1706.04599, section 2; 15 bins as there.
     """
     probability = np.asarray(probability, float)
-    places = np.clip(np.ceil(probability * bins).astype(int) - 1, 0, bins - 1)  # (low, high]
-    held = np.bincount(places, minlength=bins)  # (bins,)
+    places = np.clip(np.ceil(probability * BINS).astype(int) - 1, 0, BINS - 1)  # (low, high]
+    held = np.bincount(places, minlength=BINS)  # (BINS,)
     filled = np.flatnonzero(held)
-    means = np.bincount(places, weights=probability, minlength=bins)[filled] / held[filled]
-    shares = np.bincount(places, weights=right, minlength=bins)[filled] / held[filled]
+    means = np.bincount(places, weights=probability, minlength=BINS)[filled] / held[filled]
+    shares = np.bincount(places, weights=right, minlength=BINS)[filled] / held[filled]
     error = float(np.abs(means - shares) @ held[filled] / len(probability))
     return {
         "error": error,
         "bins": [
-            {"low": at / bins, "high": (at + 1) / bins, "n": int(held[at]),
+            {"low": at / BINS, "high": (at + 1) / BINS, "n": int(held[at]),
              "probability": float(mean), "right": float(share)}
             for at, mean, share in zip(filled.tolist(), means, shares, strict=True)
         ],

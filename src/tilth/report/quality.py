@@ -219,11 +219,9 @@ def _table_line(label: LabelQuality) -> list[str]:
     ]
 
 
-def find_warnings(
-    labels: Sequence[LabelQuality], thresholds: Thresholds | None = None
-) -> list[QualityWarning]:
+def find_warnings(labels: Sequence[LabelQuality]) -> list[QualityWarning]:
     """Return the warnings of all labels together, then per label, the worst first."""
-    limits = thresholds or Thresholds()
+    limits = Thresholds()
     found = list(_task_warnings(labels, limits))
     # State the remedy once.
     remedy = "see the first warning" if any(w.figure == "fit_share" for w in found) else REMEDY

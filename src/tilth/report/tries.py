@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.errors import InputError
-from tilth.report.quality import LabelQuality, Quality, Thresholds, by_count, find_warnings
+from tilth.report.quality import LabelQuality, Quality, by_count, find_warnings
 from tilth.report.run_reader import database, part_files, read_run, read_tables, row_keys, select
 from tilth.report.text_similarity import plain, word_counts
 
@@ -106,9 +106,7 @@ class TryTable:
         )[0]
         self.inputs: int | None = inputs["inputs"] if inputs["texts"] else None
 
-    def quality(
-        self, thresholds: Thresholds | None = None, *, unmeasured: Mapping[str, str] | None = None
-    ) -> Quality:
+    def quality(self, *, unmeasured: Mapping[str, str] | None = None) -> Quality:
         """Return the figures of all labels and the warnings."""
         counts = {row["label"]: row for row in self._rows(_COUNTS)}
         dropped = self._by_label(
@@ -134,7 +132,7 @@ class TryTable:
             )
             for name, below in zip(self.labels, [*self.labels[1:], None], strict=False)
         ]
-        return Quality(found, find_warnings(found, thresholds), dict(unmeasured or {}))
+        return Quality(found, find_warnings(found), dict(unmeasured or {}))
 
     def lengths(self) -> dict[str, NDArray[np.int64]]:
         """Return a histogram of kept outputs by number of words per label, (129,) each."""
