@@ -56,13 +56,14 @@ def test_rows_that_an_encoder_was_trained_on(
 def test_the_encoder_of_a_classifier_is_said_to_be_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Run.open(tmp_path, command="train classifier", settings={}, fingerprints={}, parts=0)
-    save_encoder(tmp_path / "model")
-    open_encoder(str(tmp_path / "model"), device="cpu")
-    assert "the cosines are of its encoder" in caplog.text
-    caplog.clear()
-    open_encoder(str(tmp_path), device="cpu")
-    assert f"{tmp_path} is a classifier or a tagger: the cosines are of its encoder" in caplog.text
+    for command in ("train classifier", "train scorer"):
+        run = tmp_path / command
+        Run.open(run, command=command, settings={}, fingerprints={}, parts=0)
+        save_encoder(run / "model")
+        for name in (str(run / "model"), str(run)):
+            caplog.clear()
+            open_encoder(name, device="cpu")
+            assert f"{name} is a run of {command}: the cosines are of its encoder" in caplog.text
 
 
 def test_pairs_of_one_label_are_not_trained_on_without_those_of_the_sets(tmp_path: Path) -> None:

@@ -161,6 +161,13 @@ def test_vectors_are_those_of_the_encoder_in_units(tmp_path: Path, static: str) 
         predict(static, TEXTS, probabilities=True)
 
 
+def test_texts_that_an_encoder_cuts_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    made = predict("starter-encoder", ["barn " * 300, "a " * 254, "A dog sleeps."], quiet=True)
+    assert len(made) == 3
+    said = [line for line in caplog.messages if "cut" in line]
+    assert said == ["texts of more than the 256 tokens that starter-encoder reads were cut: 1"]
+
+
 def test_pairs_and_named_columns(tmp_path: Path) -> None:
     rows = [{"premise": a, "hypothesis": b} for a, b in zip(TEXTS, TEXTS[::-1], strict=True)]
     path = write_rows(tmp_path / "a.jsonl", rows)
@@ -265,12 +272,16 @@ def test_precision_reaches_the_model(models: dict[str, Fake]) -> None:
         assert models[kind].asked[-1]["precision"] == "float16"
 
 
-def test_a_split_and_a_folder_of_files(tmp_path: Path) -> None:
+def test_a_split_and_a_folder_of_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     write_rows(folder / "a.jsonl", [{"text": TEXTS[0]}])
     (folder / "b.txt").write_text(f"{TEXTS[1]}\n")
     assert predict("class", folder, quiet=True)["text"][:] == TEXTS[:2]
+    for name, text in (("train", TEXTS[2]), ("test", TEXTS[3])):
+        write_rows(tmp_path / "splits" / f"{name}.jsonl", [{"text": text}])
+    assert predict("class", tmp_path / "splits", quiet=True)["text"][:] == TEXTS[2:3]
+    assert "of its splits test, train, train is read" in caplog.text
     both = tilth.curate(Dataset.from_dict({"text": TEXTS, "label": LABELS * 10}))
     made = predict("class", both, split="validation", quiet=True)
     assert len(made) == len(both["validation"])

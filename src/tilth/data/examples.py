@@ -216,8 +216,11 @@ def prefer_curated(source: Source) -> Source:
     return source
 
 
-def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
-    """Return the rows of any source, and its name for messages; a string in a list is a text."""
+def open_rows(source: Source, split: str, *, tell: bool = False) -> tuple[Dataset, str]:
+    """Return the rows of any source, and its name for messages; a string in a list is a text.
+
+    `tell` warns that the files of other splits are not read.
+    """
     from datasets import Dataset, DatasetDict
 
     if isinstance(source, Dataset):
@@ -227,7 +230,7 @@ def open_rows(source: Source, split: str) -> tuple[Dataset, str]:
             raise InputError(f"no split {split!r}: there are {', '.join(source)}")
         return source[split], ""
     if isinstance(source, str | Path):
-        return read_rows(source, split=split), f"{source}: "
+        return read_rows(source, split=split, tell=tell), f"{source}: "
     if hasattr(source, "iloc") and hasattr(source, "columns"):
         try:
             return Dataset.from_pandas(source, preserve_index=False), ""

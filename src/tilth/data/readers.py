@@ -68,7 +68,7 @@ def read_texts(source: str | Path, *, column: str | None = None, split: str = "t
         return writer.dataset()
 
 
-def read_rows(source: str | Path, *, split: str = "train") -> Dataset:
+def read_rows(source: str | Path, *, split: str = "train", tell: bool = False) -> Dataset:
     """Read rows with their columns.
 
     Values of csv and tsv are strings. Memory does not grow with the source.
@@ -77,6 +77,7 @@ def read_rows(source: str | Path, *, split: str = "train") -> Dataset:
         source: as in `read_texts`.
         split: of a data set folder or hub data set, or of a folder of files that are named after
             splits (`train.jsonl`, `dev.jsonl`, `test.jsonl`).
+        tell: warn that the files of other splits are not read.
 
     Raises:
         InputError: the source or a line in it is wrong.
@@ -88,7 +89,7 @@ def read_rows(source: str | Path, *, split: str = "train") -> Dataset:
         >>> read_rows(path)[0]
         {'text': 'Good.', 'label': 1}
     """
-    found = locate_split(source, split)
+    found = locate_split(source, split, tell=tell)
     if not isinstance(found, list):
         dataset = found.load(split)
         if not len(dataset):

@@ -64,6 +64,17 @@ def embed(
     return found
 
 
+def cut_texts(encoder: SentenceTransformer, texts: Sequence[str]) -> tuple[int, int]:
+    """Return how many texts are longer than an encoder reads, and how many tokens that is."""
+    limit = encoder.max_seq_length
+    if limit is None or not np.isfinite(limit):
+        return 0, 0
+    long = [text for text in texts if len(text) > limit - 2]  # no token is shorter than a character
+    tokenizer: Any = encoder.tokenizer
+    found = tokenizer(long, truncation=False, verbose=False)["input_ids"] if long else []
+    return sum(len(ids) > limit for ids in found), int(limit)
+
+
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return vectors of length 1; a zero vector stays one, and one that is not finite."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -134,7 +134,7 @@ def run_paraphrase(
     """
     if isinstance(source, str | Path):
         refuse_inside(out, str(source))
-    rows, where = open_rows(source, split)
+    rows, where = open_rows(source, split, tell=True)
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
     chosen = text_columns(rows, where, columns)

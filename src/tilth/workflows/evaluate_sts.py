@@ -69,10 +69,12 @@ def open_encoder(
         from tilth.models.encoder import load_encoder
 
         place = Path(name).expanduser()
-        if {"train classifier", "train tagger"} & {command_of(place), command_of(place.parent)}:
+        kinds = {"train classifier": "labels", "train tagger": "labels", "train scorer": "scores"}
+        command = command_of(place) or command_of(place.parent) or ""
+        if command in kinds:
             log.warning(
-                "%s is a classifier or a tagger: the cosines are of its encoder, which learnt "
-                "labels", name,
+                "%s is a run of %s: the cosines are of its encoder, which learnt %s", name, command,
+                kinds[command],
             )  # fmt: skip
         return load_encoder(name, pooling=pooling, device=device)
     if pooling is not None:

@@ -27,6 +27,7 @@ from tilth.generation.label_fit import (
 from tilth.generation.task import is_task, load_classes
 from tilth.metrics.scores import iob2, spans
 from tilth.models.static import read_static
+from tilth.models.truncation import warn_of_cuts
 from tilth.runs import Progress
 from tilth.selftrain.select import confidence_of
 from tilth.workflows.settings import Prediction
@@ -128,7 +129,9 @@ def load_predictor(model: str | Classifier, asked: Prediction, device: str) -> P
             )
 
         def encode(texts: list[Any], progress: Progress) -> pa.Table:
-            vectors = encoder.encode(pa.array([text for (text,) in texts], pa.string()), progress)
+            some = [text for (text,) in texts]
+            vectors = encoder.encode(pa.array(some, pa.string()), progress)
+            _warn_of_cuts(encoder, some)
             flat = pa.array(vectors.ravel(), pa.float32())
             return pa.table(
                 {"embedding": pa.FixedSizeListArray.from_arrays(flat, encoder.dimension)}
@@ -138,6 +141,14 @@ def load_predictor(model: str | Classifier, asked: Prediction, device: str) -> P
     from tilth.models.classifier import load_classifier
 
     return _labeller(load_classifier(model, device=device), asked)
+
+
+def _warn_of_cuts(encoder: TextEncoder, texts: Sequence[str]) -> None:
+    if encoder.static is None:  # static encoders read texts of any length
+        from tilth.models.embed import cut_texts  # imports torch
+
+        cut, longest = cut_texts(encoder.model, texts)
+        warn_of_cuts(cut, len(texts), longest, encoder.name)
 
 
 def _labeller(classifier: Classifier, asked: Prediction) -> Predictor:
