@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilth.bank import Bank, task_queries
+    from tilth.classifiers.mlm import adapt
     from tilth.data.curate import curate
     from tilth.encoders.bi_encoder import train_encoder
     from tilth.encoders.simcse import train_simcse
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from tilth.evaluate.tag import evaluate_tagger
     from tilth.generation.generate import generate
     from tilth.generation.task import load_task
-    from tilth.models import load_encoder, load_lm
+    from tilth.models import load_encoder, load_lm, load_scorer
     from tilth.models.classifier import load_classifier
     from tilth.paraphrase.paraphrase_set import paraphrase_set
     from tilth.paraphrase.rewriter import load_paraphraser
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from tilth.workflows.train_classifier import train_classifier, train_tagger
 
 __all__ = [
-    "Bank", "Cluster", "augment", "curate", "evaluate_classifier", "evaluate_sts",
+    "Bank", "Cluster", "adapt", "augment", "curate", "evaluate_classifier", "evaluate_sts",
     "evaluate_tagger", "export", "generate", "grow", "load_classifier", "load_encoder", "load_lm",
-    "load_paraphraser", "load_task", "paraphrase_set", "predict", "task_queries",
+    "load_paraphraser", "load_scorer", "load_task", "paraphrase_set", "predict", "task_queries",
     "train_classifier", "train_encoder", "train_rewriter", "train_simcse", "train_tagger",
     "train_triplet",
 ]  # fmt: skip
@@ -44,6 +45,7 @@ for _kept in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
 _HOMES = {
     "Bank": "tilth.bank",
     "Cluster": "tilth.runs.cluster",
+    "adapt": "tilth.classifiers.mlm",
     "augment": "tilth.workflows.augment",
     "curate": "tilth.data.curate",
     "evaluate_classifier": "tilth.evaluate.classify",
@@ -56,6 +58,7 @@ _HOMES = {
     "load_encoder": "tilth.models",
     "load_lm": "tilth.models",
     "load_paraphraser": "tilth.paraphrase.rewriter",
+    "load_scorer": "tilth.models",
     "load_task": "tilth.generation.task",
     "paraphrase_set": "tilth.paraphrase.paraphrase_set",
     "predict": "tilth.workflows.predict",

@@ -47,7 +47,7 @@ def off(bank: Bank) -> float:
 
 
 def test_every_name_is_there_and_no_other() -> None:
-    assert len({getattr(tilth.bank, name) for name in tilth.bank.__all__}) == 5
+    assert len({getattr(tilth.bank, name) for name in tilth.bank.__all__}) == 4
     with pytest.raises(AttributeError, match=r"'tilth\.bank' has no attribute 'Banks'"):
         _ = tilth.bank.Banks
 

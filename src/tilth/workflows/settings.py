@@ -52,7 +52,7 @@ class AugmentOptions:
         "A labelled set; the teacher is measured on it, none of it retrieved.",
     ] = None
     validation: Annotated[
-        str | None, "A labelled set to choose with; default: a tenth of TRAIN."
+        str | None, "A labelled set to choose with; default: TRAIN's own, else a tenth of TRAIN."
     ] = None
     teacher: Annotated[
         str,
@@ -275,8 +275,8 @@ class ClassifierOptions:
     ] = None
     validation: Annotated[
         str | None,
-        "Labelled rows to choose the best weights with; default: those of an augment run, else a "
-        "tenth of each label.",
+        "Labelled rows to choose the best weights with; default: those of an augment run, else "
+        "the split of that name, else a tenth of each label.",
     ] = None
     labelled: Annotated[str | None, "More labelled rows to train on, beside a teacher's."] = None
     # The paper trains on the labelled rows too where they are few; for many it found no difference.
