@@ -400,7 +400,7 @@ def test_values_that_no_file_holds_are_named(tmp_path: Path, value: str, message
 
 
 def test_half_a_character_in_a_list_of_rows_is_named() -> None:
-    with pytest.raises(InputError, match=r"column 'text' holds '.udcff', which does not fit"):
+    with pytest.raises(InputError, match=r"column 'text' holds '.udcff', which has half a"):
         open_rows([{"text": "a"}, {"text": "\udcff"}], "train")
 
 

@@ -141,7 +141,7 @@ def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
         smoothing=_smoothing(rows, options.smoothing),
         sampled_pairs=_sampled_pairs(rows, options.sampled_pairs),
     )
-    if options.min_label_fit != MIN_LABEL_FIT and _fit(rows) is None:
+    if options.min_label_fit > MIN_LABEL_FIT and _fit(rows) is None:
         raise InputError(
             f"min-label-fit is {options.min_label_fit:g}, but there is no column {FIT!r} of "
             "numbers: leave it out"

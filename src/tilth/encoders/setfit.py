@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 MOST_PAIRS = 4_000  # those of 100 rows; more rows have fewer rounds
 _ROUNDS = 20
 _BATCH = 16
-_SEED = 0
 
 
 def train_setfit(
@@ -29,6 +28,7 @@ def train_setfit(
     targets: NDArray[np.float32],
     base: str,
     *,
+    seed: int = 0,
     device: str = "auto",
 ) -> SentenceTransformer:
     """Train an encoder so that texts of one label are similar, and texts of two labels are not.
@@ -46,8 +46,8 @@ def train_setfit(
     """
     from datasets import Dataset
 
-    pairs = contrastive_pairs(texts, targets, _SEED)
-    settings = Training(batch=_BATCH, evaluate_every=MOST_PAIRS, seed=_SEED).for_base(base)
+    pairs = contrastive_pairs(texts, targets, seed)
+    settings = Training(batch=_BATCH, evaluate_every=MOST_PAIRS, seed=seed).for_base(base)
     training = EncoderTraining("setfit", base, settings, cosine_objective())
     parts = TrainingPairs(pairs, Dataset.from_dict({name: [] for name in pairs.column_names}))
     return training.train(training.load_base(device), parts, None, overwrite=False, quiet=True)

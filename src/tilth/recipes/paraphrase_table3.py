@@ -130,7 +130,7 @@ def _positives(steps: Steps[Any], line: str, rows: Dataset, notes: list[str]) ->
     A note on each is added to `notes`; the triples themselves stay beside their rewrites.
     """
     from tilth.paraphrase.round_trip import load_round_trip
-    from tilth.paraphrase.settings import RewriteSettings
+    from tilth.paraphrase.settings import BEAMS, RewriteSettings
     from tilth.recipes.paraphrase import PART
 
     scale, originals = steps.scale, line == _NLI
@@ -138,7 +138,7 @@ def _positives(steps: Steps[Any], line: str, rows: Dataset, notes: list[str]) ->
     rewriter = load_rewriter(steps)
     how = RewriteSettings(MEANING, beams=scale.beams, part_size=PART, originals=originals)
     asked: dict[str, tuple[Any, RewriteSettings]] = {
-        f"{line}, round trips": (trips, replace(how, round_trip=True))
+        f"{line}, round trips": (trips, replace(how, beams=BEAMS, round_trip=True))
     }
     for wording in scale.wordings:
         name = f"{line}, rewrites {MEANING}/{wording}"

@@ -178,7 +178,7 @@ def _first_rows(
     nli = _nli(steps)
     trips = load_round_trip(*scale.translators, scorer=scale.scorer, device=steps.settings.device)
     rewriter = load_rewriter(steps, scale.precision)
-    back = RewriteSettings(beams=scale.beams, part_size=PART, round_trip=True)
+    back = RewriteSettings(part_size=PART, round_trip=True)
     made = {TRIPS: rewritten(nli, trips, back, steps.at("nli-round-trips"), quiet=quiet)}
     for pair in TAG_PAIRS:
         folder = steps.at("nli-{}-{}".format(*pair))
