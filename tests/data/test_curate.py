@@ -472,9 +472,12 @@ def test_whole_numbers_that_may_be_classes_are_kept(caplog: pytest.LogCaptureFix
     rows = [(f"a{n}", f"b{n}", float(n % 3)) for n in range(30)]
     curated = curate_rows(pairs(rows), validation=0)
     assert Counter(curated.train["label"]) == {0.0: 10, 1.0: 10, 2.0: 10}
-    assert "labels may be classes (whole numbers from 0 to 2)" in caplog.text
+    assert "no smoothing: labels may be classes" in caplog.text
+    assert "no sampled pairs: labels may be classes" in caplog.text
+    caplog.clear()
     asked = curate_rows(pairs(rows), validation=0, smoothing=0.3, sampled_pairs=1)
     assert Counter(asked.train["label"]) == {0.3: 10, 1.0: 10, 1.7: 10, 0.0: 30}
+    assert not caplog.text
 
 
 @pytest.mark.parametrize("fit", [["-0.5", "0.3", ""], [-1, 1, None], [-0.5, 0.3, None]])

@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
@@ -194,7 +195,8 @@ def test_data_frames_are_read_and_other_types_refused() -> None:
     assert open_rows(pd.DataFrame([["a", 1], ["b", "y"]]), "train")[0].column_names == ["0", "1"]
     with pytest.raises(InputError, match=r"row 1 .*: column 'id' holds \{'k': 1\}, which does not"):
         open_rows(pd.DataFrame({"text": ["a", "b"], "id": ["x", {"k": 1}]}), "train")
-    assert open_rows(pd.Series(["x", "y"]), "train")[0]["text"][:] == ["x", "y"]
+    for given in (pd.Series(["x", None]), np.array(["x", None], object)):
+        assert open_rows(given, "train")[0]["text"][:] == ["x", None]
     with pytest.raises(InputError, match="the rows are of type generator: give a data set"):
         read_examples(row for row in rows)  # type: ignore[arg-type]
 

@@ -124,6 +124,8 @@ def test_missing_values_of_any_kind_are_no_texts(tmp_path: Path) -> None:
 def test_whole_numbers_longer_than_64_bits_are_texts(tmp_path: Path) -> None:
     path = put(tmp_path / "a.jsonl", '{"id": 12345678901234567890}\n{"id": -1}\n{"id": null}\n')
     assert read_rows(path)["id"][:] == ["12345678901234567890", "-1", None]
+    path = put(tmp_path / "b.jsonl", '{"id": 12345678901234567890}\n{"id": 1.5}\n')
+    assert read_rows(path)["id"][:] == ["12345678901234567890", "1.5"]
 
 
 def test_long_fields_of_a_csv_file(tmp_path: Path) -> None:

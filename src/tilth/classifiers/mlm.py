@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +35,6 @@ from tilth.models.trainer import (
 from tilth.models.truncation import warn_of_cuts
 from tilth.runs import Run, refuse_inside
 from tilth.storage import as_path
-
-if TYPE_CHECKING:
-    pass
 
 TARGETS = "labels"
 IGNORED = -100
@@ -141,7 +138,7 @@ def adapt(
             run, a hub data set.
         base: `starter-mlm`, `starter-small`, a folder or a hub id of a masked language model.
         out: the run folder; the same call resumes. It is a base for `train_classifier`.
-        column: None: `text`, or the only column of strings.
+        column: None: `text`, `sentence`, or the only column of strings.
         device: `auto`, `cpu`, `cuda` or `cuda:0`; one GPU.
         overwrite: start the run folder anew.
         quiet: no progress bar.
@@ -240,7 +237,8 @@ def _encode(
         cut += found.cut
         ids.append(found.ids.astype(np.int32))
         lengths.append(found.lengths)
-    warn_of_cuts(cut, len(texts), limit, lm.name)
+    who = lm.name if limit == lm.max_length else f"{lm.name} (by --max-length)"
+    warn_of_cuts(cut, len(texts), limit, who)
     no_targets = np.empty((len(texts), 0), np.float32)  # the masks make them
     pad = int(lm.tokenizer.pad_token_id or 0)
     joined = Ragged.of(ids, lengths, np.int32)

@@ -50,6 +50,7 @@ FIT = "label_fit"  # a column of generated sets
 # DINO, Schick and Schütze 2021, section 4 and the released code.
 SMOOTHING = 0.2
 SAMPLED_PAIRS = 2
+_CLASSES = "may be classes (three or more whole numbers from 0 on)"
 _OF_ONE_ORIGIN = 64  # rows, at most: more have an origin that says little
 
 # Codes of the first and second texts of pairs.
@@ -208,7 +209,10 @@ def _smoothing(rows: LabelledTable, asked: float | None) -> float:
         return 0.0
     if asked is not None:
         return asked
-    return SMOOTHING if rows.is_pair and not _may_be_classes(rows) else 0.0
+    if rows.is_pair and _may_be_classes(rows):
+        log.warning("no smoothing: labels %s: ask for it where they are grades", _CLASSES)
+        return 0.0
+    return SMOOTHING if rows.is_pair else 0.0
 
 
 def _may_be_classes(rows: LabelledTable) -> bool:
@@ -228,11 +232,7 @@ def _sampled_pairs(rows: LabelledTable, asked: int | None) -> int:
         if asked is None:
             log.warning("no sampled pairs: %s", wrong)
     elif asked is None and _may_be_classes(rows):
-        log.warning(
-            "no smoothing, no sampled pairs: labels may be classes (whole numbers from 0 to %g): "
-            "ask for both where they are grades, and 0 is the lowest",
-            rows.numbers.max(),
-        )  # fmt: skip
+        log.warning("no sampled pairs: labels %s: ask for some where 0 is unrelated", _CLASSES)
         return 0
     elif asked is None and 1 <= rows.numbers.min() < rows.numbers.max():
         log.warning(

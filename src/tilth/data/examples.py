@@ -33,7 +33,7 @@ from tilth.data.labels import (
     refuse_missing,
 )
 from tilth.data.readers import read_rows, row_location
-from tilth.data.sources import fetched, source_name
+from tilth.data.sources import fetched, named_split, source_name
 from tilth.data.temp_arrow import TempArrowWriter
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
@@ -226,9 +226,9 @@ def open_rows(source: Source, split: str, *, tell: bool = False) -> tuple[Datase
     if isinstance(source, Dataset):
         return source, ""
     if isinstance(source, DatasetDict):
-        if split not in source:
+        if (rows := named_split(source, split)) is None:
             raise InputError(f"no split {split!r}: there are {', '.join(source)}")
-        return source[split], ""
+        return rows, ""
     if isinstance(source, str | Path):
         return read_rows(source, split=split, tell=tell), f"{source}: "
     if hasattr(source, "iloc") and hasattr(source, "columns"):
@@ -240,7 +240,10 @@ def open_rows(source: Source, split: str, *, tell: bool = False) -> tuple[Datase
                 raise InputError("the data frame has two columns of one name: rename one") from None
             source = frame.astype(object).where(frame.notna(), None).to_dict("records")
     elif hasattr(source, "tolist"):  # an array, or a series of pandas
-        source = source.tolist()
+        column: Any = source
+        if hasattr(column, "notna"):
+            column = column.astype(object).where(column.notna(), None)
+        source = column.tolist()
     if not isinstance(source, Sequence):
         raise InputError(
             f"the rows are of type {type(source).__name__}: give a data set, a list of dicts, a "

@@ -29,7 +29,8 @@ def read_texts(source: str | Path, *, column: str | None = None, split: str = "t
         source: a file (.txt .jsonl .csv .tsv, also .gz; .parquet with row groups of at most 4 GB),
             a folder of them, a run or data set folder, or a hub data set (`owner/name` or
             `owner/name:config`).
-        column: the column with the texts; by default `text`, or the only column of strings.
+        column: the column with the texts; by default `text`, `sentence`, or the only column of
+            strings.
         split: of a data set folder or hub data set, or of a folder of files that are named after
             splits (`train.jsonl`, `dev.jsonl`, `test.jsonl`).
 

@@ -37,9 +37,12 @@ _HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[^/\s]+))?")
 
 
 def named_split(splits: DatasetDict, name: str) -> Dataset | None:
-    """Return the split of a name, or of another usual one of it (`dev` of `validation`)."""
-    found = (one for one in (name, *splits) if one in splits and _SPLITS.get(one, one) == name)
-    return next((splits[one] for one in found), None)
+    """Return the split of a name, or of another usual one of it (`dev` of `validation`).
+
+    One with rows comes before one without.
+    """
+    found = [one for one in (name, *splits) if one in splits and name in (one, _SPLITS.get(one))]
+    return max((splits[one] for one in found), key=lambda rows: len(rows) > 0, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ class TempArrowWriter:
         try:
             array = pa.array(_as_texts(values) if _is_mixed(values) else values)
         except _MISFITS as error:
-            if {type(value) for value in values} <= {int, type(None)}:  # longer than 64 bits
+            if {type(value) for value in values} <= {int, float, type(None)}:  # above 64 bits
                 return pa.array(_as_texts(values))
             place = self._first_misfit(values)
             why = "does not fit the values before it" if place else "mixes types"

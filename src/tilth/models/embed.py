@@ -69,7 +69,7 @@ def cut_texts(encoder: SentenceTransformer, texts: Sequence[str]) -> tuple[int, 
     limit = encoder.max_seq_length
     if limit is None or not np.isfinite(limit):
         return 0, 0
-    long = [text for text in texts if len(text) > limit - 2]  # no token is shorter than a character
+    long = [text for text in texts if len(text.encode()) > limit - 2]  # no token is below a byte
     tokenizer: Any = encoder.tokenizer
     found = tokenizer(long, truncation=False, verbose=False)["input_ids"] if long else []
     return sum(len(ids) > limit for ids in found), int(limit)

@@ -134,7 +134,7 @@ def run_paraphrase(
     """
     if isinstance(source, str | Path):
         refuse_inside(out, str(source))
-    rows, where = open_rows(source, split, tell=True)
+    rows, where = open_rows(source, split, tell=split == "train")
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
     chosen = text_columns(rows, where, columns)
@@ -242,7 +242,8 @@ def text_columns(
 
 def _usual_columns(names: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
     found = usual_names((*TRIPLES, *_PAIRS), texts)
-    if found is None and (single := usual_name(SINGLE, names)) is not None:
+    single = usual_name(SINGLE, texts) or usual_name(SINGLE, names)
+    if found is None and single is not None:
         return (single,)
     others = [name for name in texts if name.lower() not in LABEL]
     return found or ((others[0],) if len(others) == 1 else ())

@@ -149,9 +149,10 @@ def text_columns(schema: pa.Schema, read: Sequence[str] = ()) -> tuple[list[str]
             return before, after
     if (pair := usual_names(PAIRS, names)) is not None:
         return [pair[0]], [pair[1]]
-    if (name := usual_name((*SINGLE, *TOKENS), names)) is not None:
+    texts = [field.name for field in schema if is_text(field.type)]
+    if (name := usual_name(SINGLE, texts) or usual_name(TOKENS, names)) is not None:
         return [], [name]
-    return [], [field.name for field in schema if is_text(field.type)][:1]
+    return [], texts[:1]
 
 
 def detail_of(

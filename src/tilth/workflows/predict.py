@@ -120,7 +120,7 @@ def predict_to_run(
     named = _name_of(model)
     if isinstance(data, str | Path):
         refuse_inside(out, str(data), named=[named])
-    rows, where = open_rows(data, settings.split, tell=True)
+    rows, where = open_rows(data, settings.split, tell=settings.split == "train")
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")
     text = settings.text or trained_columns(model, rows.column_names).get("text")

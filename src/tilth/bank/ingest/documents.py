@@ -95,7 +95,7 @@ def find_sources(
     Args:
         sources: files (.txt .jsonl .csv .tsv, also .gz; .parquet), folders of them, runs, data set
             folders and hub data sets (`owner/name`, `owner/name:config`).
-        column: column of texts; None: `text`, or the only column of strings.
+        column: column of texts; None: `text`, `sentence`, or the only column of strings.
     """
     if isinstance(sources, (str, Path)):
         sources = [sources]
