@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tilth.data.hashing import group_ids, random_keys, text_hashes
 from tilth.data.labels import Labels, is_list
-from tilth.data.normalize import exact_keys
+from tilth.data.normalize import side_keys
 from tilth.data.split import group_texts, validation_rows
 from tilth.errors import InputError
 from tilth.metrics.scores import iob2, positive
@@ -232,7 +232,8 @@ def train_validation_split(
     A label with fewer than five rows has none there. Rows of a group of `groups_of` stay in one
     part.
     """
-    keys = [text_hashes(side) for side in _sides(rows)]
+    sides = (pa.array(side, pa.large_string()) for side in zip(*rows.texts, strict=True))
+    keys = map(text_hashes, sides)
     chosen = validation_rows(
         strata(rows), random_keys(seed, "validation", *keys), _SHARE, numeric=False,
         groups=groups_of(rows),
@@ -247,16 +248,11 @@ def groups_of(*sets: LabeledExamples) -> NDArray[np.int64]:
     texts in any order.
     """
     some = [rows for rows in sets if len(rows)]
-    keys = zip(*(map(exact_keys, _sides(rows)) for rows in some), strict=True)
+    keys = zip(*(side_keys(rows.texts) for rows in some), strict=True)
     origins = [
         np.zeros(len(rows), np.uint64) if rows.origins is None else rows.origins for rows in some
     ]
     return group_texts([np.concatenate(side) for side in keys], np.concatenate(origins))
-
-
-def _sides(rows: LabeledExamples) -> list[pa.Array]:
-    """Return the first texts of rows and, of pairs, the second ones."""
-    return [pa.array(side, pa.large_string()) for side in zip(*rows.texts, strict=True)]
 
 
 def strata(rows: LabeledExamples) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ from tilth.data.examples import (
     read_labelled_table,
 )
 from tilth.data.hashing import group_ids, random_keys, rank_in_group
-from tilth.data.labels import is_text
+from tilth.data.labels import as_numbers
 from tilth.data.near_duplicates import near_duplicates as find_near_duplicates
 from tilth.data.negative_pairs import ROWS_AT_ONCE, draw_pairs, sampled_tables
 from tilth.data.normalize import exact_keys, normalize_texts
@@ -142,13 +142,16 @@ def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
         smoothing=_smoothing(rows, options.smoothing),
         sampled_pairs=_sampled_pairs(rows, options.sampled_pairs),
     )
-    if options.min_label_fit > MIN_LABEL_FIT and _fit(rows) is None:
+    fit = _fit(rows)
+    if options.min_label_fit > MIN_LABEL_FIT and fit is None:
         raise InputError(
             f"min-label-fit is {options.min_label_fit:g}, but there is no column {FIT!r} of "
             "numbers: leave it out"
         )
-    reasons = _drop_reasons(rows, options)
+    reasons = _drop_reasons(rows, fit, options)
     counts = _count_drops(rows, reasons, options)
+    if fit is None:
+        del counts[LABEL_FIT]
     kept = reasons == 0
     if not kept.any():
         why = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
@@ -247,10 +250,12 @@ def _sampled_pairs(rows: LabelledTable, asked: int | None) -> int:
     return 0
 
 
-def _drop_reasons(rows: LabelledTable, options: CurateOptions) -> NDArray[np.int8]:
+def _drop_reasons(
+    rows: LabelledTable, fit: pa.ChunkedArray | None, options: CurateOptions
+) -> NDArray[np.int8]:
     """Return the code of each row's drop reason, 0 for kept rows."""
     reasons = np.zeros(len(rows), np.int8)
-    if (fit := _fit(rows)) is not None:
+    if fit is not None:
         below = pc.fill_null(pc.less(fit, options.min_label_fit), False)
         reasons[below.to_numpy()] = REASONS.index(LABEL_FIT)
     blank = pc.index(rows.texts, "").as_py()
@@ -280,12 +285,9 @@ def _fit(rows: LabelledTable) -> pa.ChunkedArray | None:
     """Return how well each row fits its label, where a column of numbers says so."""
     if FIT not in rows.table.column_names:
         return None
-    column = rows.table[FIT]
-    if is_text(column.type):  # of a csv file
-        column = pc.if_else(pc.equal(column, ""), None, column)
     try:
-        return column.cast(pa.float64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return as_numbers(rows.table[FIT], pa.float64())
+    except pa.ArrowException:
         return None
 
 
@@ -297,8 +299,6 @@ def _count_drops(
     counts = dict(zip(REASONS[1:], numbers[1:], strict=True))
     if not rows.is_pair:
         del counts[IDENTICAL], counts[OVER_PER_LABEL]
-    if _fit(rows) is None:
-        del counts[LABEL_FIT]
     if options.near_duplicates is None:
         del counts[NEAR_DUPLICATE]
     return counts

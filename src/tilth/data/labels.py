@@ -225,6 +225,17 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
+def as_numbers(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return numbers, or texts that are written as numbers, as of csv files; blank: missing.
+
+    Raises:
+        pyarrow.ArrowException: the column holds something else.
+    """
+    if is_text(column.type):
+        column = pc.if_else(pc.equal(column, ""), None, column)
+    return column.cast(kind)
+
+
 def is_list(kind: pa.DataType) -> bool:
     """Say whether an Arrow type is that of lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))

@@ -90,9 +90,14 @@ def exact_keys(texts: pa.Array) -> NDArray[np.uint64]:
     return text_hashes(normalize_texts(texts))  # (texts,)
 
 
+def side_keys(rows: Sequence[tuple[str, ...]]) -> list[NDArray[np.uint64]]:
+    """Return such keys of the first texts of rows, of the second ones, and so on, (rows,) each."""
+    return [exact_keys(pa.array(side, pa.large_string())) for side in zip(*rows, strict=True)]
+
+
 def row_keys(rows: Sequence[tuple[str, ...]]) -> NDArray[np.uint64]:
     """Return such a key of each row of one, two or more texts."""
-    sides = [exact_keys(pa.array(side, pa.large_string())) for side in zip(*rows, strict=True)]
+    sides = side_keys(rows)
     return random_keys(0, "row", *sides) if sides else np.empty(0, np.uint64)
 
 

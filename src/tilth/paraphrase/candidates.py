@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.data import read_rows
 from tilth.data.hashing import random_keys, text_hashes
-from tilth.data.labels import is_text
+from tilth.data.labels import as_numbers, is_text
 from tilth.data.normalize import exact_keys, normalize_text
 from tilth.errors import InputError
 from tilth.paraphrase.balance import PairPool, distinct
@@ -106,12 +105,8 @@ class Candidates:
     def known_scores(self, chunk: Chunk) -> pa.Table:
         """Return meaning and wording of a chunk of a set that has them."""
         rows = _arrow(self.sets[chunk.set], SCORES)[chunk.start : chunk.end]
-        for place, name in enumerate(SCORES):
-            if is_text(rows.schema.field(name).type):  # of a csv file
-                known = pc.if_else(pc.equal(rows[name], ""), None, rows[name])
-                rows = rows.set_column(place, name, known)
         try:
-            return rows.cast(pa.schema([(name, pa.float32()) for name in SCORES]))
+            return pa.table({name: as_numbers(rows[name], pa.float32()) for name in SCORES})
         except pa.ArrowException as error:
             raise InputError(
                 f"{self.names[chunk.set]}: meaning and wording must be numbers from 0 to 100 "
