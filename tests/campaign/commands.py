@@ -22,7 +22,7 @@ LINES = {
     "augment": "{w}/labelled.jsonl --bank {w}/bank --teacher {w}/encoder --test {w}/test.jsonl "
     "--epochs 1 --batch 16 --count 6 --bootstrap 10 --device cpu",
     "fewshot": "{w}/labelled.jsonl --bank {w}/bank --test {w}/test.jsonl --base {w}/encoder "
-    "--draws 1 --per-class 2 --seeds 1 --best 1 --epochs 1 --student-epochs 1 --labelled 2 "
+    "--draws 1 --per-class 2 --seeds 1 --best 1 --epochs 1 --student-epochs 1 --labelled-per-row 2 "
     "--device cpu",
     # The plan loads and checks all inputs, too; a search takes too long here.
     "grow": "--train {w}/labelled.jsonl --raw {w}/bank --base {w}/encoder --no-paraphrase --plan "

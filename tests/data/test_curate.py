@@ -87,7 +87,7 @@ def test_any_set(rows: list[Row], per_label: int, sampled: int, seed: int) -> No
             curate_rows(pairs(rows), per_label=per_label)
         return
     curated = curate_rows(
-        pairs(rows), per_label=per_label, sampled_pairs=sampled, smoothing=0, validation=0.3,
+        pairs(rows), per_label=per_label, sampled_pairs=sampled, smoothing=0, validation_share=0.3,
         seed=seed,
     )  # fmt: skip
     kept = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
@@ -153,7 +153,7 @@ def test_same_seed_same_rows_other_seed_others() -> None:
 
 def test_known_rows_on_any_machine() -> None:
     rows = [(f"input {i}", f"text {i} {y}", y) for i in range(4) for y in (0.0, 1.0)]
-    curated = curate_rows(pairs(rows), sampled_pairs=1, validation=0.25, seed=7)
+    curated = curate_rows(pairs(rows), sampled_pairs=1, validation_share=0.25, seed=7)
     assert rows_of(curated.train)[-3:] == [
         ("input 0", "text 1 0.0", 0.0),
         ("input 1", "text 0 1.0", 0.0),
@@ -195,22 +195,22 @@ def test_more_rows_move_few_others() -> None:
 )
 def test_smoothing(given: list[Any], smoothing: float | None, expected: list[float]) -> None:
     dataset = pairs([("x", f"p{label}", label) for label in given])
-    curated = curate_rows(dataset, smoothing=smoothing, sampled_pairs=0, validation=0)
+    curated = curate_rows(dataset, smoothing=smoothing, sampled_pairs=0, validation_share=0)
     assert list(curated.train["label"]) == expected
 
 
 def test_smoothing_uses_the_mean_of_distinct_labels_and_spares_sampled_pairs() -> None:
     rows = [(f"a{i}", f"b{i}", 1.0) for i in range(9)] + [("a9", "b9", 0.0)]
-    curated = curate_rows(pairs(rows), validation=0)
+    curated = curate_rows(pairs(rows), validation_share=0)
     assert Counter(curated.train["label"]) == {0.9: 9, 0.1: 1, 0.0: 20}
     assert curated.train.features["label"] == Value("float64")
     rows = [("x", "p", 0.0), ("x", "q", 1.0), ("x", "x", 4.5)]  # the last is dropped
-    curated = curate_rows(pairs(rows), sampled_pairs=0, validation=0)
+    curated = curate_rows(pairs(rows), sampled_pairs=0, validation_share=0)
     assert list(curated.train["label"]) == [0.1, 0.9]
     assert list(curated.dropped["label"]) == [4.5]
     dataset = Dataset.from_dict({"text": ["good", "bad"], "label": [1, 0]})
-    assert list(curate_rows(dataset, validation=0).train["label"]) == [1, 0]
-    smoothed = curate_rows(dataset, validation=0, smoothing=0.2).train
+    assert list(curate_rows(dataset, validation_share=0).train["label"]) == [1, 0]
+    smoothed = curate_rows(dataset, validation_share=0, smoothing=0.2).train
     assert list(smoothed["label"]) == [0.9, 0.1]
 
 
@@ -231,7 +231,7 @@ def test_classes_become_their_names() -> None:
     dataset = Dataset.from_dict(
         {"text_a": ["x", "y"], "text_b": ["p", "q"], "label": [0, 1]}, features=features
     )
-    curated = curate_rows(dataset, validation=0)
+    curated = curate_rows(dataset, validation_share=0)
     assert list(curated.train["label"]) == ["no", "yes"]
     assert curated.train.features["label"] == Value("string")
 
@@ -242,7 +242,7 @@ def test_origin_columns_stay_and_sampled_pairs_say_so() -> None:
         "source_id": ["1", "2"], "task": ["t", "t"], "model": ["m", "m"], "try": [0, 3],
         "seed": [9, 9], "note": ["n", "n"],
     }  # fmt: skip
-    curated = curate_rows(pairs(rows, **origin), sampled_pairs=1, validation=0, seed=5)
+    curated = curate_rows(pairs(rows, **origin), sampled_pairs=1, validation_share=0, seed=5)
     assert curated.train[1] == {
         "text_a": "y", "text_b": "q", "label": 0.9, "source_id": "2", "task": "t", "model": "m",
         "try": 3, "seed": 9, "note": "n",
@@ -256,7 +256,7 @@ def test_origin_columns_stay_and_sampled_pairs_say_so() -> None:
 def test_a_partner_in_another_spelling_is_no_sampled_pair() -> None:
     given = pairs([("A dog", "A dog barks.", 1.0), ("B cat", "a dog  barks", 1.0),
                    ("C man", "A man sings.", 1.0)])  # fmt: skip
-    rows = [row for part in everything(curate_rows(given, sampled_pairs=2, validation=0.0))[:2]
+    rows = [row for part in everything(curate_rows(given, sampled_pairs=2, validation_share=0.0))[:2]
             for row in part if row["label"] < 0.5]  # fmt: skip
     others = {row["text_b"] for row in rows if row["text_a"] in ("A dog", "B cat")}
     assert others == {"A man sings."}
@@ -272,13 +272,13 @@ def test_whole_numbers_of_single_texts_are_split_as_classes() -> None:
 
 def test_many_partners_leave_one_text() -> None:
     rows = [("x", f"p{i}", float(i)) for i in range(200)] + [("y", "only", 0.0)]
-    curated = curate_rows(pairs(rows), validation=0, smoothing=0, sampled_pairs=1)
+    curated = curate_rows(pairs(rows), validation_share=0, smoothing=0, sampled_pairs=1)
     assert ("x", "only", 0.0) in rows_of(curated.train)
 
 
 def test_sampled_texts_are_drawn_evenly() -> None:
     rows = [(f"a{i}", f"b{i}", 1.0) for i in range(4000)]
-    sampled = rows_of(curate_rows(pairs(rows), validation=0, sampled_pairs=2).train)[4000:]
+    sampled = rows_of(curate_rows(pairs(rows), validation_share=0, sampled_pairs=2).train)[4000:]
     assert len(sampled) == 8000
     assert max(Counter(b for _, b, _ in sampled).values()) < 35
     assert len({b for _, b, _ in sampled}) > 2400
@@ -288,12 +288,12 @@ def test_split_is_stratified() -> None:
     rows = [(f"a{i}", f"b{i}", (0.0, 0.0, 0.5, 1.0)[i % 4]) for i in range(400)]
     curated = curate_rows(pairs(rows), smoothing=0, sampled_pairs=0)
     assert Counter(curated.validation["label"]) == {0.0: 20, 0.5: 10, 1.0: 10}
-    assert len(curate_rows(pairs(rows), validation=0).validation) == 0
+    assert len(curate_rows(pairs(rows), validation_share=0).validation) == 0
 
 
 def test_rare_labels_stay_in_train(caplog: pytest.LogCaptureFixture) -> None:
     rows = [(f"a{i}", f"b{i}", "often") for i in range(40)] + [("x", "y", "rare")]
-    curated = curate_rows(pairs(rows), validation=0.5)
+    curated = curate_rows(pairs(rows), validation_share=0.5)
     assert Counter(curated.validation["label"]) == {"often": 20}
     assert not curate_rows(pairs([("x", "y", "rare")])).validation.num_rows
     assert "too rare" in caplog.text
@@ -309,7 +309,7 @@ def test_single_texts() -> None:
     dataset = Dataset.from_dict(
         {"text": ["good", "good ", "good", "bad", " "], "label": ["1", "1", "0", "0", "0"]}
     )
-    curated = curate_rows(dataset, validation=0)
+    curated = curate_rows(dataset, validation_share=0)
     assert curated.train.to_dict() == {"text": ["good", "good", "bad"], "label": ["1", "0", "0"]}
     assert list(curated.dropped["drop_reason"]) == ["duplicate", "empty"]
     assert curated.counts == {
@@ -329,7 +329,7 @@ def test_near_duplicates_are_dropped_within_a_label() -> None:
 def test_curate_returns_the_splits() -> None:
     dataset = pairs(written(), label_fit=[0.1] * len(written()))
     options: dict[str, Any] = {
-        "smoothing": 0.1, "sampled_pairs": 1, "per_label": 1, "validation": 0.2,
+        "smoothing": 0.1, "sampled_pairs": 1, "per_label": 1, "validation_share": 0.2,
         "near_duplicates": 0.9, "min_label_fit": 0.1, "seed": 4,
     }  # fmt: skip
     splits, curated = curate(dataset, **options), curate_rows(dataset, **options)
@@ -347,7 +347,7 @@ def test_rows_chosen_by_select_are_the_ones_read() -> None:
 
 
 def test_a_drop_reason_column_without_reasons_is_taken_out() -> None:
-    curated = curate_rows(pairs([("x", "p", 0.0)], drop_reason=[None]), validation=0)
+    curated = curate_rows(pairs([("x", "p", 0.0)], drop_reason=[None]), validation_share=0)
     assert curated.train.column_names == ["text_a", "text_b", "label"]
 
 
@@ -403,16 +403,16 @@ def test_a_label_that_loses_all_rows_is_named(caplog: pytest.LogCaptureFixture) 
         "label": ["x", "y", "x", "z"],
         "label_fit": [0.2, -0.1, 0.1, -0.4],
     }
-    curate_rows(Dataset.from_dict(rows), validation=0)
+    curate_rows(Dataset.from_dict(rows), validation_share=0)
     assert "no row is left of label 'y', 'z'" in caplog.text
     caplog.clear()
-    curate_rows(Dataset.from_dict(rows), validation=0, min_label_fit=-1)
+    curate_rows(Dataset.from_dict(rows), validation_share=0, min_label_fit=-1)
     assert "no row is left" not in caplog.text
 
 
 def test_texts_with_several_labels_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     rows = {"text": ["a", "a", "b", "b", "A"], "label": ["x", "y", "x", "x", "z"]}
-    assert curate_rows(Dataset.from_dict(rows), validation=0).counts["duplicate"] == 1
+    assert curate_rows(Dataset.from_dict(rows), validation_share=0).counts["duplicate"] == 1
     assert "1 texts occur more than once with different labels; all are kept" in caplog.text
 
 
@@ -424,11 +424,11 @@ def test_texts_that_do_not_fit_their_label_are_dropped() -> None:
             {"text": Value("string"), "label": Value("string"), "label_fit": Value("float32")}
         ),
     )
-    curated = curate_rows(rows, validation=0)
+    curated = curate_rows(rows, validation_share=0)
     assert curated.train["text"] == ["a", "b", "d"]
     assert curated.dropped["drop_reason"] == ["label-fit"] * 2
     assert curated.counts["label-fit"] == 2
-    assert curate_rows(rows, validation=0, min_label_fit=-0.1).train["text"] == list("abcd")
+    assert curate_rows(rows, validation_share=0, min_label_fit=-0.1).train["text"] == list("abcd")
     assert "label-fit" not in curate_rows(rows.remove_columns("label_fit")).counts
 
 
@@ -462,7 +462,7 @@ def test_texts_of_one_origin_are_no_sampled_pair() -> None:
     rows = [(f"a{n} {name}", f"b{n} {name}", 1.0) for n in range(12) for name in names]
     origins = {"source_id": [str(n) for n in range(12) for _ in names]}
     for seed in range(10):
-        curated = curate_rows(pairs(rows, **origins), seed=seed, validation=0)
+        curated = curate_rows(pairs(rows, **origins), seed=seed, validation_share=0)
         sampled = [row for row in curated.train.to_list() if row["label"] == 0.0]
         assert len(sampled) == 48
         assert all(row["text_a"].split()[0][1:] != row["text_b"].split()[0][1:] for row in sampled)
@@ -470,12 +470,12 @@ def test_texts_of_one_origin_are_no_sampled_pair() -> None:
 
 def test_whole_numbers_that_may_be_classes_are_kept(caplog: pytest.LogCaptureFixture) -> None:
     rows = [(f"a{n}", f"b{n}", float(n % 3)) for n in range(30)]
-    curated = curate_rows(pairs(rows), validation=0)
+    curated = curate_rows(pairs(rows), validation_share=0)
     assert Counter(curated.train["label"]) == {0.0: 10, 1.0: 10, 2.0: 10}
     assert "no smoothing: labels may be classes" in caplog.text
     assert "no sampled pairs: labels may be classes" in caplog.text
     caplog.clear()
-    asked = curate_rows(pairs(rows), validation=0, smoothing=0.3, sampled_pairs=1)
+    asked = curate_rows(pairs(rows), validation_share=0, smoothing=0.3, sampled_pairs=1)
     assert Counter(asked.train["label"]) == {0.3: 10, 1.0: 10, 1.7: 10, 0.0: 30}
     assert not caplog.text
 
@@ -483,7 +483,7 @@ def test_whole_numbers_that_may_be_classes_are_kept(caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize("fit", [["-0.5", "0.3", ""], [-1, 1, None], [-0.5, 0.3, None]])
 def test_fit_is_read_of_any_column_of_numbers(fit: list[Any]) -> None:
     dataset = pairs([(f"a{n}", f"b{n}", 1.0) for n in range(3)], label_fit=fit)
-    assert curate_rows(dataset, validation=0, sampled_pairs=0).counts["label-fit"] == 1
+    assert curate_rows(dataset, validation_share=0, sampled_pairs=0).counts["label-fit"] == 1
 
 
 def test_a_least_fit_of_rows_without_one_is_refused() -> None:

@@ -175,7 +175,7 @@ def test_data_frames_are_read_and_other_types_refused() -> None:
     rows = [{"text": "x", "label": "a"}, {"text": "y", "label": "b"}]
     examples = read_examples(pd.DataFrame(rows, index=[7, 8]))
     assert examples.texts == [("x",), ("y",)]
-    assert len(curate(rows, validation=0)["train"]) == 2
+    assert len(curate(rows, validation_share=0)["train"]) == 2
     assert open_rows(["x", None, "y"], "train")[0]["text"][:] == ["x", None, "y"]
     with pytest.raises(InputError, match=r"row 1 .*: None is no row"):
         open_rows([{"sentence": "x"}, None], "train")

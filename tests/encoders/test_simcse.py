@@ -158,7 +158,7 @@ def test_the_best_checkpoint_on_dev_is_kept_without_the_projection(
     base: str, tmp_path: Path
 ) -> None:
     dev = Dataset.from_dict(graded_pairs(60))
-    trained = train_simcse(pairs(160), base, tmp_path, dev=dev, **QUICK, epochs=2)
+    trained = train_simcse(pairs(160), base, tmp_path, validation=dev, **QUICK, epochs=2)
     curve = read_curve(tmp_path)
     assert curve["step"] == [4, 8, 12, 16, 20]
     assert all(-100 <= value <= 100 for value in curve["spearman"])
@@ -478,7 +478,7 @@ def test_a_wrong_dev_set_is_refused(base: str, tmp_path: Path) -> None:
     same = Dataset.from_dict({"text_a": ["x"] * 5, "text_b": ["y"] * 5, "label": [3.0] * 5})
     for dev, message in ((same, "every label of the validation part is 3"), (pairs(5), "label")):
         with pytest.raises(InputError, match=message):
-            train_simcse(pairs(40), base, tmp_path, dev=dev, **QUICK)
+            train_simcse(pairs(40), base, tmp_path, validation=dev, **QUICK)
     assert not (tmp_path / "run.json").exists()
 
 

@@ -32,7 +32,7 @@ def data(tmp_path: Path) -> Path:
 
 TRAINING = {
     "draws": 2, "per_class": 2, "sentences": 4, "validation": 12, "seeds": 1, "best": 1,
-    "epochs": 2, "student_epochs": 1, "labelled": 10, "learning_rate": 1e-3,
+    "epochs": 2, "student_epochs": 1, "labelled_per_row": 10, "learning_rate": 1e-3,
 }  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_the_scale_says_how_large(
     assert plain == FewShot(tiny.base, 2, 2, 4, 12, 1, 1)
     assert (asked.training.epochs, asked.training.learning_rate) == (2, 1e-3)
     papers, ours = asked.systems[PAPERS], asked.systems[OURS]
-    assert papers == SelfTraining(epochs=1, labelled=10)
+    assert papers == SelfTraining(epochs=1, labelled_per_row=10)
     assert ours == SelfTraining(
         query="per-sentence", top=15, epochs=1, soft=True, teachers=3, weight=10.0
     )

@@ -260,7 +260,7 @@ def test_settings_of_self_training_are_heeded(
     assert [(given[2], given[3].query) for given, _ in asked] == [
         (72, "label-average"), (45, "label-average"), (72, "per-sentence")
     ]  # fmt: skip
-    some, _ = learned("labelled", labelled=3)
+    some, _ = learned("labelled", labelled_per_row=3)
     assert set(some.texts) != set(plain.texts)
     more, _ = learned("multiple", multiple=4)
     assert len(more) > len(learned("fewer", multiple=1)[0])

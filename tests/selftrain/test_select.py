@@ -194,7 +194,7 @@ def test_small_sets_are_multiplied_more(rows: int, multiple: int) -> None:
     [
         ({"by": "best"}, "selection 'best' is unknown: use random, confidence"),
         ({"by": "similarity"}, "the rows have none"),
-        ({"min_confidence": 1.5}, "floor is 1.5"),
+        ({"min_confidence": 1.5}, "min_confidence is 1.5"),
         ({"count": 0}, "count is 0"),
     ],
 )

@@ -51,8 +51,8 @@ def test_what_is_printed(folder: Path, words: list[object], whole: dict[str, Any
     assert f"dropped, not drawn: {1_000 - whole['kept']:,}" in done.stderr
     assert f"next: tilth train classifier {folder / 'whole'}" in done.stderr
     assert (folder / "whole" / "report.html").is_file()
-    again = error_of(*words, "--out", folder / "whole", "--floor", 0.9)
-    assert "floor is 0.0 in the folder, 0.9 asked" in again
+    again = error_of(*words, "--out", folder / "whole", "--min-confidence", 0.9)
+    assert "min_confidence is 0.0 in the folder, 0.9 asked" in again
 
 
 def test_edited_results_are_one_line(
@@ -94,7 +94,7 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr("tilth.cli.app.check_arguments", lambda *_: None)
     words = (
         "augment t.jsonl --bank b --out o --test e --validation v --query clusters --clusters 3 "
-        "--teacher x --seeds 2 --multiple 4 --select margin --floor 0.5 --candidates 9 "
+        "--teacher x --seeds 2 --multiple 4 --select margin --min-confidence 0.5 --candidates 9 "
         "--min-similarity 0.1 --source s --source r --no-near --index --encoder n --text c "
         "--label l --epochs 5 --batch 6 --learning-rate 0.1 --bootstrap 7 --seed 8 --device cpu "
         "--precision float32 --overwrite --quiet"
@@ -108,7 +108,7 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         ),
         "overwrite": True, "quiet": True,
         "asked": Augmentation(
-            query="clusters", clusters=3, multiple=4, select="margin", floor=0.5, candidates=9,
+            query="clusters", clusters=3, multiple=4, select="margin", min_confidence=0.5, candidates=9,
             min_similarity=0.1, sources=("s", "r"), near=False, index=True, precision="float32",
             seed=8,
         ),

@@ -13,7 +13,7 @@ from tilth.selftrain.settings import FINE_TUNED, OURS, PAPERS
 
 SMALL: list[object] = [
     "--draws", 2, "--per-class", 3, "--sentences", 6, "--seeds", 1, "--best", 1, "--epochs", 2,
-    "--student-epochs", 1, "--labelled", 5, "--validation-rows", 12, "--device", "cpu",
+    "--student-epochs", 1, "--labelled-per-row", 5, "--validation-rows", 12, "--device", "cpu",
 ]  # fmt: skip
 
 

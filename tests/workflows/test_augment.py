@@ -304,8 +304,8 @@ def test_a_finished_run_is_read(made: Made, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(pseudo_label, "label_sentences", None)
     monkeypatch.setattr(retrieve, "retrieve", None)
     assert made() == first
-    with pytest.raises(RunMismatch, match=r"floor is 0\.0 in the folder, 0\.5 asked"):
-        made(floor=0.5)
+    with pytest.raises(RunMismatch, match=r"min_confidence is 0\.0 in the folder, 0\.5 asked"):
+        made(min_confidence=0.5)
     with pytest.raises(RunMismatch, match="training set"):
         made(train=classed(63))
 
@@ -330,7 +330,7 @@ def test_a_refused_call_leaves_a_finished_run_and_another_overwrites_it(
     first, rows = made(count=10), rows_of(tmp_path / "run")
     wrong: list[dict[str, Any]] = [
         {"model": str(tmp_path / "nope")}, {"min_similarity": 1.0}, {"sources": ("nope",)},
-        {"floor": 1.0}, {"train": [{"text": "a", "label": 0.5}]},
+        {"min_confidence": 1.0}, {"train": [{"text": "a", "label": 0.5}]},
     ]  # fmt: skip
     for given in wrong:
         with pytest.raises(InputError):
@@ -376,7 +376,7 @@ def test_the_floor(made: Made, tmp_path: Path) -> None:
     made("usual", select="all")
     every = rows_of(tmp_path / "usual")
     floor = float(np.median([row["confidence"] for row in every]))
-    found = made(select="all", floor=floor)
+    found = made(select="all", min_confidence=floor)
     assert {row["id"] for row in rows_of(tmp_path / "run")} == {
         row["id"] for row in every if row["confidence"] >= floor
     }
@@ -419,7 +419,7 @@ def test_labels_are_the_same_part_by_part(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"floor": 1.0}, r"none of 300 labelled sentences is kept .*lower --floor"),
+        ({"min_confidence": 1.0}, r"none of 300 labelled sentences is kept .*lower --min-confidence"),
         ({"min_similarity": 0.9999}, "near enough"),
         ({"kind": "multi", "train": NO_NONE}, "gives any number of classes a text, the train"),
         ({"seeds": 2}, "is finished, it is not trained: leave seeds"),
@@ -462,9 +462,9 @@ def test_a_class_below_the_floor_is_told(
 ) -> None:
     answers = np.tile(np.array([[0.9, 0.1, 0], [0, 0.9, 0.1], [0, 0.4, 0.6]], np.float32), (100, 1))
     monkeypatch.setattr(augment, "read_pseudo_labels", lambda _: answers)
-    made(floor=0.7)
+    made(min_confidence=0.7)
     assert (
-        "of 'water': the teacher is below --floor for the 100 that it gave this label: lower it"
+        "of 'water': the teacher is below --min-confidence for the 100 that it gave this label: lower it"
         in caplog.text
     )
     assert "of 'animal'" not in caplog.text

@@ -123,7 +123,7 @@ def test_the_folder_loads_with_datasets(file: Path, tmp_path: Path) -> None:
 
 def test_options_reach_the_rows(file: Path, tmp_path: Path) -> None:
     options = CurateOptions(
-        smoothing=0.5, sampled_pairs=1, per_label=1, validation=0, near_duplicates=0.5, seed=3
+        smoothing=0.5, sampled_pairs=1, per_label=1, validation_share=0, near_duplicates=0.5, seed=3
     )
     _, counts = curate_folder(str(file), tmp_path / "out", options)
     assert counts["near-duplicate"]
@@ -132,13 +132,13 @@ def test_options_reach_the_rows(file: Path, tmp_path: Path) -> None:
     assert set(train["label"]) == {0.0, 0.25, 0.5, 0.75}
     assert load_folder(tmp_path / "out", "validation").num_rows == 0
     curate_folder(
-        str(file), tmp_path / "other", CurateOptions(sampled_pairs=1, validation=0.2, seed=4)
+        str(file), tmp_path / "other", CurateOptions(sampled_pairs=1, validation_share=0.2, seed=4)
     )
     curate_folder(
-        str(file), tmp_path / "again", CurateOptions(sampled_pairs=1, validation=0.2, seed=4)
+        str(file), tmp_path / "again", CurateOptions(sampled_pairs=1, validation_share=0.2, seed=4)
     )
     curate_folder(
-        str(file), tmp_path / "seed", CurateOptions(sampled_pairs=1, validation=0.2, seed=5)
+        str(file), tmp_path / "seed", CurateOptions(sampled_pairs=1, validation_share=0.2, seed=5)
     )
     assert content(tmp_path / "other") == content(tmp_path / "again")
     assert content(tmp_path / "other") != content(tmp_path / "seed")
@@ -247,7 +247,7 @@ def test_many_labels_are_summed_up_in_the_card(tmp_path: Path) -> None:
     path = tmp_path / "graded.jsonl"
     graded = [{"text_a": f"a{i}", "text_b": f"b{i}", "label": i / 7} for i in range(99)]
     write_rows(path, graded)
-    folder, _ = curate_folder(str(path), None, CurateOptions(sampled_pairs=0, validation=0))
+    folder, _ = curate_folder(str(path), None, CurateOptions(sampled_pairs=0, validation_share=0))
     assert "99 different labels" in (folder / "README.md").read_text()
 
 

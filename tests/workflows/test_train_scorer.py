@@ -70,7 +70,9 @@ def test_the_best_seed_on_dev_is_kept_and_a_finished_run_is_read(
     pairs: str, tmp_path: Path, options: ScorerOptions
 ) -> None:
     dev = str(write_rows(tmp_path / "dev.jsonl", rows(120, seed=3)))
-    several = replace(options, dev=dev, seeds=2, training=replace(options.training, epochs=2.0))
+    several = replace(
+        options, validation=dev, seeds=2, training=replace(options.training, epochs=2.0)
+    )
     first = train(pairs, tmp_path / "run", several)
     assert first["best"] in first["seeds"]
     assert first["best"]["score"] == max(seed["score"] for seed in first["seeds"])
@@ -107,16 +109,16 @@ def test_symbols_are_removed_unless_they_are_kept(
     [
         ({"test": "large.jsonl"}, "large.jsonl: test row 0 .* label 9"),
         ({"test": "pairs.jsonl"}, "every text of the test set is in the training set"),
-        ({"dev": "pairs.jsonl"}, "every text of the validation set is in the training set"),
+        ({"validation": "pairs.jsonl"}, "every text of the validation set is in the training set"),
         (
-            {"dev": "other.jsonl", "test": "other.jsonl"},
+            {"validation": "other.jsonl", "test": "other.jsonl"},
             "every text of the test set is in the validation set",
         ),
         (
             {"first": "other.jsonl", "test": "other.jsonl"},
             "every text of the test set is in the first set",
         ),
-        ({"dev": "texts.jsonl"}, r"texts.jsonl: no column 'text_a'|holds single texts"),
+        ({"validation": "texts.jsonl"}, r"texts.jsonl: no column 'text_a'|holds single texts"),
     ],
 )
 def test_wrong_sets_are_refused(
@@ -146,7 +148,7 @@ def test_pairs_that_cannot_be_split_are_trained_on_with_a_set_that_chooses(
     file = str(write_rows(tmp_path / "one.jsonl", one))
     with pytest.raises(InputError, match="12 pairs of 1 first texts are too few"):
         train(file, tmp_path / "run", options)
-    assert train(file, tmp_path / "run", replace(options, dev=pairs))["seeds"]
+    assert train(file, tmp_path / "run", replace(options, validation=pairs))["seeds"]
 
 
 def test_with_a_set_that_chooses_the_own_validation_split_is_not_trained_on(
@@ -162,7 +164,7 @@ def test_with_a_set_that_chooses_the_own_validation_split_is_not_trained_on(
     for name, count in (("train", 30), ("validation", 9)):
         write_rows(tmp_path / "set" / f"{name}.jsonl", rows(count, seed=count))
     with pytest.raises(InputError, match="seen"):
-        train(str(tmp_path / "set"), tmp_path / "run", replace(options, dev=pairs))
+        train(str(tmp_path / "set"), tmp_path / "run", replace(options, validation=pairs))
     assert learnt == [30]
 
 

@@ -37,9 +37,9 @@ class _Chosen:
     student_epochs: Annotated[float, EPOCHS, "Passes of students over theirs; 50 in the paper."] = (
         QUICK["student_epochs"]
     )
-    labelled: Annotated[
+    labelled_per_row: Annotated[
         int, ROWS, "Sentences that are labelled for each row the paper's way, of 1,000 retrieved."
-    ] = QUICK["labelled"]
+    ] = QUICK["labelled_per_row"]
     text: Annotated[str | None, "The column of texts or of tokens; default: a usual name."] = None
     label: LabelColumn = None
 
@@ -65,7 +65,7 @@ def fewshot(
     from tilth.selftrain.few_shot import few_shot
     from tilth.workflows.open_bank import open_named
 
-    systems = both_ways(chosen.student_epochs, chosen.labelled)
+    systems = both_ways(chosen.student_epochs, chosen.labelled_per_row)
     settings = replace(how, base=chosen.base, systems=systems)
     if chosen.all_rows:
         if how.draws not in (1, _QUICK.draws) or how.per_class != _QUICK.per_class:

@@ -106,7 +106,7 @@ def simcse(
     ],
     out: Out,
     training: Annotated[SimcseTraining, Fields(_TRAINING)],
-    dev: Annotated[
+    validation: Annotated[
         str | None,
         DATA,
         "Graded pairs that choose the checkpoint, such as STS Benchmark's dev part. Default: the "
@@ -118,23 +118,23 @@ def simcse(
 ) -> None:
     """Train a sentence encoder by contrast: a text's positive against the batch's other texts.
 
-    [dim]tilth train simcse sentences.txt --dev stsb-dev.jsonl --out runs/simcse[/dim]
+    [dim]tilth train simcse sentences.txt --validation stsb-dev.jsonl --out runs/simcse[/dim]
 
-    [dim]tilth train simcse nli.jsonl runs/nli-rewritten --dev stsb-dev.jsonl --out runs/sup[/dim]
+    [dim]tilth train simcse nli.jsonl runs/nli-rewritten --validation stsb-dev.jsonl --out runs/sup[/dim]
     """
     from tilth.encoders.simcse import score_untrained, train_simcse
     from tilth.encoders.train import read_curve
 
-    train_simcse(sources, base, out, dev=dev, **common.job, **asdict(training))
+    train_simcse(sources, base, out, validation=validation, **common.job, **asdict(training))
     found = read_curve(out)
-    untrained = {} if dev is None else score_untrained(dev, base, common.device)
+    untrained = {} if validation is None else score_untrained(validation, base, common.device)
     if common.json:
         print_json({**found, "untrained": untrained})
         return
-    measured = "not measured" if dev is None else f"dev {max(found['spearman']):.1f}"
+    measured = "not measured" if validation is None else f"validation {max(found['spearman']):.1f}"
     say(f"encoder: {out / 'model'} (step {found['best']}, {measured})")
     for name, score in untrained.items():
-        say(f"{name} as it is: dev {score:.1f}")
+        say(f"{name} as it is: validation {score:.1f}")
     say(f"measure it: {command_line('evaluate', 'sts', out, '--data', 'FOLDER')}")
 
 
@@ -146,13 +146,13 @@ def scorer(
     out: Out,
     settings: Annotated[
         ScorerOptions,
-        Fields(reads={"base": CLASSIFIER, "dev": DATA, "test": DATA, "first": DATA}),
+        Fields(reads={"base": CLASSIFIER, "validation": DATA, "test": DATA, "first": DATA}),
     ],
     common: Common,
 ) -> None:
     """Train a scorer of meaning: a cross-encoder that reads both texts at once.
 
-    [dim]tilth train scorer stsb-train.jsonl --dev stsb-dev.jsonl --out runs/scorer[/dim]
+    [dim]tilth train scorer stsb-train.jsonl --validation stsb-dev.jsonl --out runs/scorer[/dim]
 
     [dim]tilth paraphrase data.jsonl --scorer runs/scorer --out runs/other[/dim]
     """

@@ -82,7 +82,7 @@ def curate(
     smoothing: float | None = None,
     sampled_pairs: int | None = None,
     per_label: int = 2,
-    validation: float = 0.1,
+    validation_share: float = 0.1,
     near_duplicates: float | None = None,
     min_label_fit: float = MIN_LABEL_FIT,
     seed: int = 0,
@@ -125,7 +125,7 @@ def curate(
         smoothing=smoothing,
         sampled_pairs=sampled_pairs,
         per_label=per_label,
-        validation=validation,
+        validation_share=validation_share,
         near_duplicates=near_duplicates,
         min_label_fit=min_label_fit,
         seed=seed,
@@ -176,11 +176,11 @@ def curate_rows(dataset: Dataset, options: CurateOptions) -> Curated:
         return _dataset(chain(_filtered(table, own), sampled), rows, table.schema)
 
     train, held = split(~held_out), split(held_out)
-    if options.validation and not len(held):
+    if options.validation_share and not len(held):
         log.warning(
             "no validation rows: for a share of %g every label is too rare, or too many of its "
             "rows have one source or first text",
-            options.validation,
+            options.validation_share,
         )
     names = pa.array(REASONS).take(pa.array(reasons))
     dropped = rows.table.append_column(DROP_REASON, names)
@@ -420,7 +420,7 @@ def _split(
     plain = exact_keys(rows.texts)
     groups = group_texts([plain[column] for column in codes], sources)
     return validation_rows(
-        labels, keys, options.validation, numeric=_is_graded(rows), groups=groups
+        labels, keys, options.validation_share, numeric=_is_graded(rows), groups=groups
     )
 
 

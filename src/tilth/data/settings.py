@@ -39,7 +39,7 @@ class CurateOptions:
     per_label: Annotated[
         int, PER_LABEL, "Second texts kept for each (first text, label), the first ones."
     ] = 2
-    validation: Annotated[
+    validation_share: Annotated[
         float, PART_SHARE, "Share of the validation split; labels too rare stay in train."
     ] = 0.1
     near_duplicates: Annotated[

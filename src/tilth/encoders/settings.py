@@ -177,7 +177,7 @@ class SimcseTraining:
     warmup: Warmup = 0.0
     weight_decay: WeightDecay = 0.0
     evaluate_every: Annotated[
-        int, STEPS, "Steps between checkpoints; with --dev the best one is kept."
+        int, STEPS, "Steps between checkpoints; with --validation the best one is kept."
     ] = 125
     pooling: Annotated[
         str | None,

@@ -51,7 +51,7 @@ def train_simcse(
     base: str = "starter-mlm",
     out: str | Path | None = None,
     *,
-    dev: Source | None = None,
+    validation: Source | None = None,
     device: str = "auto",
     overwrite: bool = False,
     quiet: bool = False,
@@ -60,14 +60,14 @@ def train_simcse(
     """Train a sentence encoder so that a text is nearer to its positive than to other texts.
 
     The positive of a single text is the text itself under another dropout mask. Every
-    `evaluate_every` steps Spearman's correlation on `dev` is measured; the best checkpoint is kept.
+    `evaluate_every` steps Spearman's correlation on `validation` is measured; the best checkpoint is kept.
 
     Args:
         sources: texts, pairs or triples, as `read_contrastive` reads them.
         base: `starter-mlm`, a folder or a hub id of an encoder.
         out: the run folder; the same call resumes from the last checkpoint. None: nothing is kept
             on disk.
-        dev: graded pairs that choose the checkpoint, such as STS Benchmark's dev part. None: the
+        validation: graded pairs that choose the checkpoint, such as STS Benchmark's dev part. None: the
             last checkpoint is kept.
         device: `auto`, `cpu`, `cuda` or `cuda:N`; one GPU.
         training: fields of `SimcseTraining`.
@@ -88,7 +88,7 @@ def train_simcse(
     base = name_of(base, "base")
     settings = settings_of(SimcseTraining, training)
     rows = read_contrastive(sources, settings.variant, settings.text)
-    held_out = rows.select([]) if dev is None else read_dev_pairs(dev, highest=ANY)
+    held_out = rows.select([]) if validation is None else read_dev_pairs(validation, highest=ANY)
     single = NEGATIVE not in rows.column_names and rows[TEXT_A][:] == rows[TEXT_B][:]
     dropout = {} if settings.dropout is None else {"dropout": settings.dropout}
     job = EncoderTraining(
@@ -113,12 +113,12 @@ def train_simcse(
     return job.train(encoder, parts, out, overwrite=overwrite, quiet=quiet)
 
 
-def score_untrained(dev: Source, base: str, device: str) -> dict[str, float]:
+def score_untrained(validation: Source, base: str, device: str) -> dict[str, float]:
     """Return Spearman's correlation x 100 on graded pairs: of a base, and of the shipped encoder.
 
     The latter is left out where it is not installed.
     """
-    measure = CorrelationEvaluator(read_dev_pairs(dev, highest=ANY), bfloat16=False)
+    measure = CorrelationEvaluator(read_dev_pairs(validation, highest=ANY), bfloat16=False)
     found = {base: measure(load_encoder(base, device=device))[METRIC]}
     if base != _SHIPPED:
         with suppress(InputError):

@@ -89,7 +89,7 @@ def trained(
     for seed in range(steps.settings.seeds):
         folder = steps.at(step_name(name, f"seed{seed}"))
         train_simcse(
-            rows, steps.scale.base, folder, dev=dev, device=steps.settings.device,
+            rows, steps.scale.base, folder, validation=dev, device=steps.settings.device,
             quiet=steps.settings.quiet, seed=seed, pooling=steps.scale.pooling, **training,
         )  # fmt: skip
         runs.append(folder)

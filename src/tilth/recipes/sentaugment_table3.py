@@ -68,7 +68,7 @@ def _settings(steps: SentAugmentSteps) -> FewShot:
     if steps.settings.seeds > 1:  # asked for
         given["seeds"] = steps.settings.seeds
     chosen = {field.name: given.pop(field.name) for field in fields(FewShot) if field.name in given}
-    systems = both_ways(given.pop("student_epochs", None), given.pop("labelled", None))
+    systems = both_ways(given.pop("student_epochs", None), given.pop("labelled_per_row", None))
     settings = FewShot(steps.scale.base, systems=systems, **chosen)
     return replace(settings, training=replace(settings.training, **given))
 

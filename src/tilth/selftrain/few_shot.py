@@ -317,8 +317,8 @@ class _Study:
         system = self.settings.systems[job.system]
         drawn = self.task.train.select(self._places)
         found = self._retrieved(system)
-        if system.labelled is not None:
-            found = _sample(found, system.labelled * len(drawn), self._seed)
+        if system.labelled_per_row is not None:
+            found = _sample(found, system.labelled_per_row * len(drawn), self._seed)
         teachers = self._teachers(job.draw, system.teachers)
         tokenizer = None if drawn.tokens is None else learn_tokenizer(drawn.tokens)
         table = label_sentences(with_tokens(found, tokenizer), teachers)

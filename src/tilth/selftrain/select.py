@@ -131,7 +131,7 @@ def select(
         a row, nor of tags.
     """
     SELECT.check("selection", by)
-    SHARE.check("floor", min_confidence)
+    SHARE.check("min_confidence", min_confidence)
     ROWS.check("count", count)
     kind, labels, probabilities = train.kind, train.labels, rows.probabilities
     members = members_of(probabilities, kind, labels)  # (rows, classes)

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
 FINE_TUNED = "fine-tuned"
 PAPERS, OURS = "self-training, the paper's way", "self-training, our way"
-# A tenth of the paper's training, for a small base without a GPU. `student_epochs` and `labelled`
-# are `epochs` and `labelled` of `SelfTraining`.
+# A tenth of the paper's training, for a small base without a GPU. `student_epochs` is `epochs` of
+# `SelfTraining`.
 QUICK: dict[str, Any] = {
-    "seeds": 2, "best": 2, "epochs": 30.0, "student_epochs": 5.0, "labelled": 100, "max_length": 64,
+    "seeds": 2, "best": 2, "epochs": 30.0, "student_epochs": 5.0,
+    "labelled_per_row": 100, "max_length": 64,
 }  # fmt: skip
 _WEIGHT = Number(0, 1_000_000, above=True)
 
@@ -72,7 +73,7 @@ class Augmentation:
         "Which rows of each class are kept: random (a draw), confidence (the paper's way), "
         "margin or similarity; or all.",
     ] = "random"
-    floor: Annotated[float, SHARE, "Least confidence of the teacher, 0 to 1."] = 0.0
+    min_confidence: Annotated[float, SHARE, "Least confidence of the teacher, 0 to 1."] = 0.0
     min_similarity: Annotated[float | None, SIMILARITY, "Least cosine with the query, -1 to 1."] = (
         None
     )
@@ -122,7 +123,8 @@ class SelfTraining:
     Attributes:
         query: kind of queries, as of `task_queries`.
         top: sentences retrieved for each labelled row, as far as the bank has them.
-        labelled: random ones of these that the teacher labels, for each labelled row; None: all.
+        labelled_per_row: random ones of these that the teacher labels, for each labelled row; None:
+            all.
         multiple: random ones of these that are trained on, for each labelled row, in the draw's
             class ratio.
         soft: learn the teacher's probabilities; else its likeliest label.
@@ -137,7 +139,7 @@ class SelfTraining:
 
     query: Annotated[str, QUERY] = "label-average"
     top: Annotated[int, ROWS] = 1000
-    labelled: Annotated[int | None, ROWS] = None
+    labelled_per_row: Annotated[int | None, ROWS] = None
     multiple: Annotated[int, ROWS] = 10
     soft: bool = False
     teachers: Annotated[int, TRAININGS] = 1
@@ -148,7 +150,9 @@ class SelfTraining:
         check_fields(self)
 
 
-def both_ways(epochs: float | None = None, labelled: int | None = None) -> dict[str, SelfTraining]:
+def both_ways(
+    epochs: float | None = None, labelled_per_row: int | None = None
+) -> dict[str, SelfTraining]:
     """Return the paper's variant of self-training and ours, by name.
 
     Ours was found on a draw of TREC, measured on rows of its training set: in a bank of millions
@@ -157,10 +161,10 @@ def both_ways(epochs: float | None = None, labelled: int | None = None) -> dict[
 
     Args:
         epochs: of students; None: as many as of teachers.
-        labelled: as of `SelfTraining`, in the paper's variant.
+        labelled_per_row: as of `SelfTraining`, in the paper's variant.
     """
     return {
-        PAPERS: SelfTraining(epochs=epochs, labelled=labelled),
+        PAPERS: SelfTraining(epochs=epochs, labelled_per_row=labelled_per_row),
         OURS: SelfTraining(
             "per-sentence", top=15, soft=True, teachers=3, epochs=epochs, weight=10.0
         ),

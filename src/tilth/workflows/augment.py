@@ -280,18 +280,18 @@ def _label_and_select(
     count, ratio = wanted
     selection = select(
         PseudoLabels(probabilities, keys, table["similarity"].to_numpy()), task.train, count,
-        ratio=ratio, min_confidence=settings.floor, by=settings.select, seed=settings.seed,
+        ratio=ratio, min_confidence=settings.min_confidence, by=settings.select, seed=settings.seed,
     )  # fmt: skip
     if not len(selection.kept):
         raise InputError(
             f"{run.path}: none of {len(table):,} labelled sentences is kept "
             f"({'; '.join(f'{number:,}: {why}' for why, number in selection.counts().items())}): "
-            "lower --floor, or train a better teacher"
+            "lower --min-confidence, or train a better teacher"
         )
     for name, labelled in selection.empty.items():
         log.warning(
             "no sentence is kept of %s: %s", f"{name!r:.40}" if name else "rows without any",
-            f"the teacher is below --floor for the {labelled:,} that it gave this label: lower it"
+            f"the teacher is below --min-confidence for the {labelled:,} that it gave this label: lower it"
             if labelled else "the teacher gave this label to no retrieved sentence; more "
             "--candidates or --query per-sentence may find some",
         )  # fmt: skip

@@ -143,7 +143,7 @@ def open_augmented(source: str) -> AugmentedSets:
     if not len(rows):
         raise InputError(
             f"{folder}: no sentence was kept, there is nothing to train on: run tilth augment with "
-            "a lower --floor or a larger bank"
+            "a lower --min-confidence or a larger bank"
         )
     labelled = load("labelled")
     for one in (labelled, validation):

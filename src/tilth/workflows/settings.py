@@ -233,7 +233,7 @@ class ScorerOptions:
     base: Annotated[str, "--base -b", "starter-encoder, an encoder's folder, or a hub id."] = (
         "starter-encoder"
     )
-    dev: Annotated[
+    validation: Annotated[
         str | None,
         "Graded pairs that choose step and seed; default: the validation split of PAIRS, or a "
         "tenth of them.",

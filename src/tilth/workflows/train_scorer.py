@@ -54,21 +54,21 @@ def train_scorer(
         section 6 trains on NLI first, and then on STS-B.
     """
     training = options.training
-    read = filter(None, (options.dev, options.test, options.first))
+    read = filter(None, (options.validation, options.test, options.first))
     refuse_inside(out, pairs, *read, named=[options.base])
     names = options.text, options.label
-    parts = read_pairs(pairs, seed=training.seed, split=options.dev is None, names=names)
+    parts = read_pairs(pairs, seed=training.seed, split=options.validation is None, names=names)
     held, train, test, highest = parts.validation, parts.train, None, parts.highest
     written = parts.written
-    learnt = parts.all_rows() if options.dev is None else train
+    learnt = parts.all_rows() if options.validation is None else train
     known: list[NamedTexts] = [("training", pairs, _pairs_of(learnt))]
     if options.first is not None:
         known.append(("first", options.first, read_examples(options.first).texts))
-    if options.dev is not None:
-        held = read_dev_pairs(options.dev, highest=highest, names=names)
+    if options.validation is not None:
+        held = read_dev_pairs(options.validation, highest=highest, names=names)
         written = None
-        check_disjoint("validation", options.dev, _pairs_of(held), *known)
-        known.append(("validation", options.dev, _pairs_of(held)))
+        check_disjoint("validation", options.validation, _pairs_of(held), *known)
+        known.append(("validation", options.validation, _pairs_of(held)))
     if options.test is not None:
         test = read_dev_pairs(options.test, "test", highest=highest, names=names)
         check_disjoint("test", options.test, _pairs_of(test), *known)
@@ -81,7 +81,7 @@ def train_scorer(
     chosen = replace(_rows(held, options), written=written)
     if options.first is not None:
         settings = train_first(options.first, settings, out, chosen)
-    given = {"train": pairs, "validation": options.dev}
+    given = {"train": pairs, "validation": options.validation}
     train_on_examples(
         _rows(train, options), chosen, settings, out,
         recorded={"symbols": options.symbols},
