@@ -256,7 +256,7 @@ def test_origin_columns_stay_and_sampled_pairs_say_so() -> None:
 def test_a_partner_in_another_spelling_is_no_sampled_pair() -> None:
     given = pairs([("A dog", "A dog barks.", 1.0), ("B cat", "a dog  barks", 1.0),
                    ("C man", "A man sings.", 1.0)])  # fmt: skip
-    rows = [row for part in everything(curate_rows(given, sampled_pairs=2, validation_share=0.0))[:2]
+    rows = [row for part in everything(curate_rows(given, sampled_pairs=2, validation_share=0))[:2]
             for row in part if row["label"] < 0.5]  # fmt: skip
     others = {row["text_b"] for row in rows if row["text_a"] in ("A dog", "B cat")}
     assert others == {"A man sings."}

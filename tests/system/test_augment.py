@@ -108,8 +108,8 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         ),
         "overwrite": True, "quiet": True,
         "asked": Augmentation(
-            query="clusters", clusters=3, multiple=4, select="margin", min_confidence=0.5, candidates=9,
-            min_similarity=0.1, sources=("s", "r"), near=False, index=True, precision="float32",
-            seed=8,
+            query="clusters", clusters=3, multiple=4, select="margin", min_confidence=0.5,
+            candidates=9, min_similarity=0.1, sources=("s", "r"), near=False, index=True,
+            precision="float32", seed=8,
         ),
     }  # fmt: skip

@@ -419,7 +419,7 @@ def test_labels_are_the_same_part_by_part(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"min_confidence": 1.0}, r"none of 300 labelled sentences is kept .*lower --min-confidence"),
+        ({"min_confidence": 1.0}, r"none of 300 labelled .* is kept .*lower --min-confidence"),
         ({"min_similarity": 0.9999}, "near enough"),
         ({"kind": "multi", "train": NO_NONE}, "gives any number of classes a text, the train"),
         ({"seeds": 2}, "is finished, it is not trained: leave seeds"),
@@ -464,8 +464,8 @@ def test_a_class_below_the_floor_is_told(
     monkeypatch.setattr(augment, "read_pseudo_labels", lambda _: answers)
     made(min_confidence=0.7)
     assert (
-        "of 'water': the teacher is below --min-confidence for the 100 that it gave this label: lower it"
-        in caplog.text
+        "of 'water': the teacher is below --min-confidence for the 100 that it gave this label: "
+        "lower it" in caplog.text
     )
     assert "of 'animal'" not in caplog.text
 

@@ -120,7 +120,7 @@ def simcse(
 
     [dim]tilth train simcse sentences.txt --validation stsb-dev.jsonl --out runs/simcse[/dim]
 
-    [dim]tilth train simcse nli.jsonl runs/nli-rewritten --validation stsb-dev.jsonl --out runs/sup[/dim]
+    [dim]tilth train simcse nli.jsonl rewritten --validation stsb-dev.jsonl --out runs/sup[/dim]
     """
     from tilth.encoders.simcse import score_untrained, train_simcse
     from tilth.encoders.train import read_curve

@@ -60,15 +60,16 @@ def train_simcse(
     """Train a sentence encoder so that a text is nearer to its positive than to other texts.
 
     The positive of a single text is the text itself under another dropout mask. Every
-    `evaluate_every` steps Spearman's correlation on `validation` is measured; the best checkpoint is kept.
+    `evaluate_every` steps Spearman's correlation on `validation` is measured; the best checkpoint
+    is kept.
 
     Args:
         sources: texts, pairs or triples, as `read_contrastive` reads them.
         base: `starter-mlm`, a folder or a hub id of an encoder.
         out: the run folder; the same call resumes from the last checkpoint. None: nothing is kept
             on disk.
-        validation: graded pairs that choose the checkpoint, such as STS Benchmark's dev part. None: the
-            last checkpoint is kept.
+        validation: graded pairs that choose the checkpoint, such as STS Benchmark's dev part. None:
+            the last checkpoint is kept.
         device: `auto`, `cpu`, `cuda` or `cuda:N`; one GPU.
         training: fields of `SimcseTraining`.
 

@@ -291,9 +291,9 @@ def _label_and_select(
     for name, labelled in selection.empty.items():
         log.warning(
             "no sentence is kept of %s: %s", f"{name!r:.40}" if name else "rows without any",
-            f"the teacher is below --min-confidence for the {labelled:,} that it gave this label: lower it"
-            if labelled else "the teacher gave this label to no retrieved sentence; more "
-            "--candidates or --query per-sentence may find some",
+            f"the teacher is below --min-confidence for the {labelled:,} that it gave this label: "
+            "lower it" if labelled else "the teacher gave this label to no retrieved sentence; "
+            "more --candidates or --query per-sentence may find some",
         )  # fmt: skip
     blended = blend_labels(task.train, teacher, precision=settings.precision)
     return AugmentedSet(task, teacher, hits, labels, probabilities, selection, blended)
