@@ -38,6 +38,8 @@ _LAST = ("README.md", "shard.json", "results.json", "index.json", "bank.json", "
 _SECONDS_RETRYING, _SECONDS_BETWEEN = 120.0, 8.0
 _NO_BUCKET = re.compile(r"(bucket|container)\b.*(not exist|not found)|NoSuchBucket", re.IGNORECASE)
 _EXTRAS = {"s3fs": "'tilth[storage]'"}
+_ENDPOINTS = {"s3": "endpoint, such as AWS_ENDPOINT_URL, and the "}
+_REFUSED = re.compile(r"(Forbidden|Unauthorized|Anonymous caller)\b")  # texts of gcsfs
 # Waiting does not mend these.
 _LASTING = (
     FileNotFoundError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError,
@@ -99,15 +101,24 @@ def store_errors(url: str) -> Iterator[None]:
             raise InputError(f"{url}: this store is only read: choose another --out") from error
         if isinstance(error, FileNotFoundError):
             raise InputError(f"{url}: no such object: check the URL") from error
-        if isinstance(error, PermissionError) or "Credential" in type(error).__name__:
+        if _is_refused(error):
             raise InputError(
                 f"{url}: the store refuses ({said.rstrip('.')}): check the credentials, such as "
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and what they allow"
             ) from error
         raise TilthError(
             f"{url}: the store does not answer as it should ({said.rstrip('.')}): check the "
-            "endpoint, such as AWS_ENDPOINT_URL, and the network, and run the same command again"
+            f"{_ENDPOINTS.get(url.partition(':')[0], '')}network, and run the same command again"
         ) from error
+
+
+def _is_refused(error: Exception) -> bool:
+    return (
+        isinstance(error, PermissionError)
+        or "Credential" in type(error).__name__
+        or _REFUSED.match(str(error)) is not None
+        or getattr(error, "code", None) in (401, 403)
+    )
 
 
 def _is_no_bucket(error: Exception) -> bool:
@@ -121,7 +132,7 @@ def with_retries(url: str, work: Callable[[], T]) -> T:
         try:
             return work()
         except Exception as error:  # noqa: PERF203 - a few times
-            lasts = isinstance(error, _LASTING) or "Credential" in type(error).__name__
+            lasts = isinstance(error, _LASTING) or _is_refused(error)
             lasts = lasts or getattr(error, "errno", None) in _LASTING_NUMBERS
             if lasts or time.monotonic() - begun > _SECONDS_RETRYING:
                 raise
@@ -248,15 +259,21 @@ def pull(
     _fetch({path: version for path, version in found.items() if _known(path) != version})
 
 
-def fetch(*paths: Path) -> None:
-    """Copy objects that have no copy here; one that does not exist is left out."""
-    wanted: Versions = {}
-    for path in paths:
-        if (url := url_of(path)) is not None and not path.exists():
-            store, place = store_of(url)
-            with store_errors(url), suppress(FileNotFoundError):
-                wanted[path] = _version(with_retries(url, partial(store.info, place)))
-    _fetch(wanted)
+def fetch(path: Path) -> None:
+    """Copy an object of which no current copy is here; of one that is gone no copy stays."""
+    url = url_of(path)
+    if url is None:
+        return
+    store, place = store_of(url)
+    with store_errors(url):
+        try:
+            version = _version(with_retries(url, partial(store.info, place)))
+        except FileNotFoundError:
+            if _known(path) is not None:
+                path.unlink()
+            return
+    if _known(path) != version:
+        _fetch({path: version})
 
 
 def _fetch(wanted: Versions) -> None:

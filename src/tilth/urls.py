@@ -33,6 +33,11 @@ def cache_folder() -> Path:
     return Path(tempfile.gettempdir(), f"tilth-{os.getuid()}").absolute()
 
 
+def keep_copies_in(folder: Path) -> None:
+    """Let this process have its cache folder where another one has it."""
+    os.environ["TILTH_CACHE"] = str(folder)
+
+
 def copies_folder() -> Path:
     """Return the folder of the copies."""
     return cache_folder() / _COPIES

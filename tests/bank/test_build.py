@@ -387,13 +387,30 @@ def test_a_stopped_overwriting_keeps_the_earlier_bank_until_the_new_one_is_built
     make(bank, [a, b])
     before = content(bank)
     with stopped("_make_part", 1), pytest.raises(KeyboardInterrupt):
-        make(bank, [b, c], overwrite=True)
+        make(bank, [b, c, bad], overwrite=True)
     with stopped("_make_part", 1), pytest.raises(KeyboardInterrupt):
-        make(bank, [b, c])
+        make(bank, [b, c, bad])
     assert (bank / ".tilth-old").is_dir()
     with pytest.raises(InputError, match=r"bad\.txt"):
         make(bank, [b, c, bad])
     assert content(bank) == before
+
+
+def test_a_stopped_overwriting_is_not_taken_for_the_earlier_bank(
+    tmp_path: Path, parts: None
+) -> None:
+    a, b, c = three(tmp_path)
+    bank = tmp_path / "bank"
+    make(bank, [a])
+    add(bank, [b])
+    before = content(bank)
+    for sources in ([a], [a, b]):
+        with stopped("_make_part", 1), pytest.raises(KeyboardInterrupt):
+            make(bank, [c], overwrite=True)
+        with pytest.raises(RunMismatch, match=r"of other sources, .* the earlier bank is back"):
+            make(bank, sources)
+        assert content(bank) == before
+    assert len(make(bank, [a])) > 1000
 
 
 def test_building_again_leaves_an_unfinished_adding(tmp_path: Path, parts: None) -> None:

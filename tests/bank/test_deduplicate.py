@@ -117,6 +117,14 @@ def test_known_sentences_count_as_earlier(tmp_path: Path, monkeypatch: pytest.Mo
     assert found == [{1: EXACT_DUPLICATE, 3: EXACT_DUPLICATE}]
 
 
+def test_groups_are_cut_by_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deduplicate, "_GROUP_ROWS", 10)
+    file = write(tmp_path / "some.parquet", ["It rains today."])
+    files = [replace(file, rows=rows) for rows in (1, 1, 1, 12, 30, 4, 6, 2)]
+    groups = deduplicate._groups(files)
+    assert [[one.rows for one in group] for group in groups] == [[1, 1, 1, 12], [30], [4, 6], [2]]
+
+
 WORDS = st.sampled_from(["old", "mill", "river", "sold", "1", "2"])
 TEXTS = st.lists(st.lists(WORDS, min_size=3, max_size=24).map(" ".join), max_size=30)
 

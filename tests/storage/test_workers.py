@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.invariants.trainings import content
@@ -15,7 +16,7 @@ from tests.runs.runs import open_run, table
 from tests.tiny import salads, small_parts, tiny_static, write_lines
 from tilth.bank import Bank
 from tilth.bank import build as build_module
-from tilth.errors import InputError
+from tilth.errors import InputError, TilthError
 from tilth.storage import as_path
 from tilth.urls import cache_folder
 
@@ -23,13 +24,18 @@ URL = "memory://bucket/run"
 
 
 @contextmanager
-def another_host() -> Iterator[None]:
-    """Let the cache folder be another host's for a while: one without any copy."""
+def another_host(*, is_kept: bool = False) -> Iterator[None]:
+    """Let the cache folder be another host's for a while: one without any copy, or the last."""
     cache = cache_folder()
     cache.rename(cache.with_name("asking"))
+    last = cache.with_name("last")
+    if last.exists():
+        last.rename(cache)
     try:
         yield
     finally:
+        if is_kept:
+            cache.rename(last)
         shutil.rmtree(cache, ignore_errors=True)
         cache.with_name("asking").rename(cache)
 
@@ -53,6 +59,22 @@ def test_a_part_of_another_host_is_read(memory: Any, monkeypatch: pytest.MonkeyP
         assert run.has_part(2)
         assert not run.part_path(2).exists()
         assert run.read_part(2).equals(table(2))
+
+
+def test_a_copy_of_an_earlier_run_is_not_read(memory: Any) -> None:
+    for name, overwrite in (("a", False), ("b", True)):
+        rows = pa.table({"name": [name]})
+        with open_run(URL, settings={"name": name}, overwrite=overwrite) as run:
+            run.write_part(0, rows)
+            with another_host(is_kept=True):
+                worker = run.as_worker()
+                worker.check_shared()
+                assert worker.read_part(0).equals(rows)
+    with another_host(is_kept=True):
+        memory.rm("/bucket/run/parts/part-00000.parquet")
+        with pytest.raises(TilthError):
+            worker.read_part(0)
+        assert not worker.part_path(0).exists()
 
 
 def test_a_worker_names_its_host_when_it_sees_no_run(memory: Any) -> None:

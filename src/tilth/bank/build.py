@@ -39,9 +39,11 @@ from tilth.bank.quantization import fit_quantizer
 from tilth.bank.search.ivf import INDEX
 from tilth.bank.settings import BankSettings, Format
 from tilth.bank.store import some
+from tilth.data.hashing import hash_of
 from tilth.errors import InputError, TilthError
 from tilth.files import TEMPORARY, disk_errors, write_file
 from tilth.runs import ASIDE, Run, RunMismatch, read_run_json, refuse_foreign, versions
+from tilth.runs.out_folder import is_aside
 from tilth.storage import pull, remove
 from tilth.urls import url_of
 
@@ -82,6 +84,7 @@ def build_bank(
     with run:
         if was_empty and not overwrite:
             run.drop_replaced()
+        _keep_overwritten(run, found, overwrite=overwrite)
         if (path / MANIFEST).exists():
             _check_sources(path, found)
             if _is_finished(path, read_manifest(path)):
@@ -128,9 +131,9 @@ def add_to_bank(
         manifest = read_manifest(path)  # another process may have added meanwhile
         pull(path)
         if job.resolve("job", lambda: manifest.jobs) == manifest.jobs:
-            fingerprints = " ".join(manifest.sources.values()).split()
-            known = [source for source in found if source.fingerprint in fingerprints]
-            new = [source for source in found if source not in known]
+            marks = set(" ".join(manifest.sources.values()).split())
+            known = [source for source in found if source.fingerprint in marks]
+            new = [source for source in found if source.fingerprint not in marks]
             if known:
                 log.warning(
                     "%s: %d of %d sources are in the bank already, as they are now, such as %s: "
@@ -171,6 +174,23 @@ def _job(path: Path, settings: dict[str, Any], *, overwrite: bool) -> Iterator[R
         if not has_parts(path):  # refused: nothing of it stays
             remove(run.path)
         raise
+
+
+def _keep_overwritten(run: Run, sources: Sequence[RawSource], *, overwrite: bool) -> None:
+    """Refuse, while the earlier bank is kept, to go on with a build that overwrites it by others.
+
+    The settings of both may be the same: only the sources tell them apart. A refused run is put
+    back by `Run`.
+    """
+    if is_aside(run.path):
+        marks = hash_of(*((source.name, source.fingerprint) for source in sources))
+        if overwrite:
+            run.resolve("sources", lambda: marks)
+        elif run.resolved.get("sources") != marks:
+            raise RunMismatch(
+                f"{run.path}: a build with --overwrite, of other sources, was stopped here: the "
+                "earlier bank is back in its place; run the same command again"
+            )
 
 
 def _is_empty(path: Path) -> bool:

@@ -53,7 +53,7 @@ from tilth.runs.run_json import (
     write_results,
 )
 from tilth.storage import as_path, fetch, publish, pull, push, remove
-from tilth.urls import cache_folder, url_of
+from tilth.urls import cache_folder, keep_copies_in, url_of
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,8 @@ class Run:
             overwrite: replace an earlier run in this folder. What its run.json lists is set aside
                 when this run is entered, and nothing else; it is removed with the first part, or
                 when the `with` block ends without an error. It is put back if the block ends
-                with an `InputError`, or before anything was made.
+                with an `InputError`, or before anything was made. Under a URL, where nothing
+                can be set aside, it is removed when this run is entered.
 
         Raises:
             RunMismatch: the folder holds another run; every difference is named.
@@ -327,7 +328,7 @@ class Run:
 
     def _share_copies(self) -> None:
         """Keep copies where the process that asked has them, and fetch the run's beginning."""
-        os.environ["TILTH_CACHE"] = str(self._cache)
+        keep_copies_in(self._cache)
         host = socket.gethostname()
         try:
             (self.path / "parts").mkdir(parents=True, exist_ok=True)
@@ -367,6 +368,16 @@ class Run:
     def part_path(self, index: int) -> Path:
         """Return the path of a part."""
         return self.path / "parts" / f"part-{index:05d}.parquet"
+
+    def _fetch_part(self, index: int) -> None:
+        """Copy a part from the store.
+
+        The process that holds the lock has current copies of all but workers' parts; a worker may
+        have one of an earlier run.
+        """
+        path = self.part_path(index)
+        if self._is_worker or not path.exists():
+            fetch(path)
 
     def write_part(self, index: int, table: pa.Table) -> None:
         """Write a part atomically."""
@@ -416,7 +427,7 @@ class Run:
 
     def rows_of_part(self, index: int) -> int:
         """Return the number of rows of a part."""
-        fetch(self.part_path(index))
+        self._fetch_part(index)
         return int(pq.read_metadata(self.part_path(index)).num_rows)
 
     def _about(self, index: int, columns: Sequence[str], rows: int) -> bytes:
@@ -440,7 +451,7 @@ class Run:
     @contextmanager
     def _moving_damage_aside(self, index: int) -> Iterator[Path]:
         path = self.part_path(index)
-        fetch(path)
+        self._fetch_part(index)
         with disk_errors(path):
             try:
                 yield path

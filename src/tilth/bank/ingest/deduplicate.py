@@ -36,7 +36,7 @@ from tilth.storage import remove
 EXACT_DUPLICATE = "exact duplicate"
 NEAR_DUPLICATE = "near duplicate"
 REASONS = ("", EXACT_DUPLICATE, NEAR_DUPLICATE)
-# A group's keys and texts fit into the memory of a worker.
+# From this many on, a group takes no further file: its keys and texts fit into a worker's memory.
 _GROUP_ROWS = 1 << 20
 # Ranges are the root of rows over this: 88 for a billion, each with 11 million keys of a kind.
 _RANGE_ROWS = 1 << 17
@@ -93,13 +93,11 @@ def find_duplicates(
         return Duplicates([], [])
     keys = (EXACT, *(NEAR if near else ()))
     rows = sum(file.rows for file in files)
-    count = max(1, min(len(files), math.ceil(rows / _GROUP_ROWS)))
-    groups = [
-        tuple(files[at] for at in some) for some in np.array_split(np.arange(len(files)), count)
-    ]
+    groups = _groups(files)
     ranges = max(1, math.ceil(math.sqrt(rows / _RANGE_ROWS)))
     starts = np.cumsum([0, *(sum(file.rows for file in group) for group in groups)])
-    made_of = [FORM, keys, ranges, _GROUP_ROWS, [(file.keys.name, file.rows) for file in files]]
+    grouped = [[(file.keys.name, file.rows) for file in group] for group in groups]
+    made_of = [FORM, keys, ranges, grouped]
     name = blake2b(json.dumps(made_of).encode(), digest_size=8).hexdigest()
     plan = DuplicatePlan(folder / name, keys, ranges, starts, sum(file.rows for file in stored))
     _remove_others(plan.folder)
@@ -116,6 +114,18 @@ def find_duplicates(
         places += [(task.path(plan), number) for number in range(len(outcomes))]
         found += outcomes
     return Duplicates(places[len(stored) :], found[len(stored) :])
+
+
+def _groups(files: Sequence[KeyFile]) -> list[tuple[KeyFile, ...]]:
+    """Divide files, in order, into groups of `_GROUP_ROWS` rows or little more."""
+    groups, some, rows = [], list[KeyFile](), 0
+    for file in files:
+        some.append(file)
+        rows += file.rows
+        if rows >= _GROUP_ROWS:
+            groups.append(tuple(some))
+            some, rows = [], 0
+    return [*groups, tuple(some)] if some else groups
 
 
 def _remove_others(folder: Path) -> None:

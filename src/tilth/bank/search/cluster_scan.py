@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tilth.bank.search.exact import best_by_codes, is_few, merge_best, rescore
 from tilth.bank.store import Ids, Selected, Store
 from tilth.errors import InputError, TilthError
 from tilth.runs.cluster import Cluster
+from tilth.urls import cache_folder, keep_copies_in
 
 # Candidates of an answer, so that it is some megabytes.
 _CANDIDATES_AT_ONCE = 1 << 20
@@ -126,9 +127,11 @@ class _SharedBank:
 
     path: Path
     manifest: Manifest
+    cache: Path = field(default_factory=cache_folder)
 
     def check_shared(self) -> None:
         """Raise InputError unless this process sees the same bank."""
+        keep_copies_in(self.cache)
         try:
             same = read_manifest(self.path) == self.manifest
         except TilthError:
