@@ -23,18 +23,18 @@ log = logging.getLogger(__name__)
 
 TEMPORARY = ".tmp-"
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{8}}")
-_NO_LOCKS = "the file system has no file locks: choose another --out on a disk that has them"
+_NO_LOCKS = "the file system has no file locks: choose a folder on a disk that has them"
 _REMEDIES = {
     errno.ENOSPC: "the disk is full: free some space and run the same command again",
     errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
     errno.EFBIG: "the file would be larger than allowed: raise the limit on file sizes",
-    errno.EROFS: "the file system is read-only: choose another --out",
-    errno.EACCES: "no permission to write: choose another --out or change the permissions",
-    errno.EPERM: "no permission to write: choose another --out or change the permissions",
-    errno.ENOTDIR: "a part of the path is a file: choose another --out",
-    errno.EEXIST: "a file stands where a folder is needed: choose another --out",
-    errno.ENAMETOOLONG: "the name is too long: choose a shorter --out",
-    errno.ELOOP: "symbolic links lead in a circle: choose another --out",
+    errno.EROFS: "the file system is read-only: choose another folder",
+    errno.EACCES: "no permission to write: choose another folder or change the permissions",
+    errno.EPERM: "no permission to write: choose another folder or change the permissions",
+    errno.ENOTDIR: "a part of the path is a file: choose another folder",
+    errno.EEXIST: "a file stands where a folder is needed: choose another folder",
+    errno.ENAMETOOLONG: "the name is too long: choose a shorter one",
+    errno.ELOOP: "symbolic links lead in a circle: choose another folder",
     **dict.fromkeys((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP), _NO_LOCKS),
 }
 

@@ -209,6 +209,15 @@ def test_long_prompts_are_dropped_one_by_one() -> None:
     assert [found[job].reason for job in found if job.item == 0] == [None] * 2
 
 
+def test_filtered_prompts_are_dropped() -> None:
+    refusal = {"error": {"message": "no", "code": "content_filter"}}
+    with OpenAIServer() as server:
+        endpoint = load(server)
+        server.trouble.append((400, {}, refusal))
+        found = outcomes_of(endpoint, jobs_for([PROMPT]), concurrency=1)
+    assert sorted(str(outcome.reason) for outcome in found.values()) == ["filtered"] * 2
+
+
 def test_an_error_ends_the_run() -> None:
     with OpenAIServer() as server:
         endpoint = load(server)

@@ -15,6 +15,7 @@ from tilth.errors import InputError, TilthError
 from tilth.models import load_lm
 from tilth.models.endpoint import Endpoint, RetryPolicy, Stopped, load_endpoint, parse_name
 from tilth.models.endpoint_protocol import (
+    FilteredError,
     PromptTooLongError,
     Request,
     StrangeReplyError,
@@ -138,6 +139,38 @@ def test_refused_fields_are_left_out(field: str, caplog: pytest.LogCaptureFixtur
     assert endpoint.left_out == {field}
 
 
+def test_a_field_stays_where_the_request_is_refused_without_it_too(
+    server: OpenAIServer, endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.trouble += [(400, {}, {"error": {"message": "the text 'seed' is not allowed"}})] * 2
+    with pytest.raises(TilthError, match="refuses the request"):
+        endpoint.ask(Request("Hello", seed=3))
+    assert not endpoint.left_out
+    assert "asked without" not in caplog.text
+    endpoint.ask(Request("Hello", seed=3))
+    assert server.requests[-1]["seed"] == 3
+
+
+@pytest.mark.parametrize("code", ["content_filter", "content_policy_violation"])
+def test_a_filtered_prompt_is_told_from_a_refused_request(
+    code: str, server: OpenAIServer, endpoint: Endpoint
+) -> None:
+    said = {"message": "the seed of this prompt was flagged", "code": code, "param": "prompt"}
+    server.trouble.append((400, {}, {"error": said}))
+    with pytest.raises(FilteredError, match="a filter refuses the prompt: the seed"):
+        endpoint.ask(Request("Hello", seed=3))
+
+
+def test_patience_with_a_server_that_scores_nothing_is_that_of_the_question_alone(
+    server: OpenAIServer,
+) -> None:
+    endpoint = load_endpoint(server.name(), policy=RetryPolicy(failing=60.0, first=0.3))
+    server.trouble += [500] * 1000
+    with pytest.raises(InputError, match="no log-probabilities of prompts"):
+        endpoint.find_scoring()
+    assert endpoint.policy.failing == 60.0
+
+
 def test_newer_name_of_the_limit(server: OpenAIServer) -> None:
     said = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
     server.trouble.append((400, {}, {"error": {"message": said, "param": "max_tokens"}}))
@@ -162,8 +195,9 @@ def test_a_field_whose_value_is_refused_stays(body: Any, field: str | None) -> N
     assert refused_field(text, fields) == field
 
 
-def test_retry_after_is_honoured(server: OpenAIServer, endpoint: Endpoint) -> None:
-    server.trouble.append((429, {"Retry-After": "1"}))
+@pytest.mark.parametrize("trouble", [(429, {"Retry-After": "1"}), (503, {"Retry-After": "1.0"})])
+def test_retry_after_is_honoured(trouble: object, server: OpenAIServer, endpoint: Endpoint) -> None:
+    server.trouble.append(trouble)
     endpoint.ask(Request("Hello"))
     assert 1.0 <= server.times[-1] - server.times[-2] < 1.5
     assert endpoint.usage.retries == 1
@@ -195,6 +229,7 @@ def test_slow_and_endless_answers_are_asked_for_again(trouble: Any, server: Open
         (500, r"the server fails \(500\), given up after"),
         ((429, {"Retry-After": "0"}), r"too many requests \(429\), given up after"),
         ((429, {"Retry-After": "3600"}), "it asks for 3600 s"),
+        ((503, {}, {"error": {"message": "no memory left"}}), "own log .it says 'no memory left'"),
         ("cut", r"no connection \(.*\), given up after"),
     ],
 )
@@ -288,6 +323,7 @@ QUOTA = {"error": {"message": "You exceeded your quota", "code": "insufficient_q
         (OpenAIServer(model="large", styles=()), [], False, "has no completions", 2),
         (OpenAIServer(styles=()), [(501, {}, {})] * 2, False, "has no completions", 2),
         (OpenAIServer(), [(404, GZIP, NO_MODEL)], False, "does not know model 'large': none", 1),
+        (OpenAIServer(styles=()), [(404, {}, "<p>a model page</p>")], False, "no completions", 2),
         (OpenAIServer(styles=()), [(404, GZIP, "none")], False, "has no completions", 2),
         (OpenAIServer(), [(403, {})], False, "does not let this key use model 'large'", 1),
         (OpenAIServer(), ["garbage"] * 9, False, r"Welcome to the router.*ends in /v1", 3),

@@ -68,7 +68,7 @@ def test_paths_where_no_folder_can_be_made_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "link")
     for path, message in (
         (tmp_path / "link", "a file stands where a folder is needed|in a circle"),
-        (tmp_path / ("x" * 300), "the name is too long: choose a shorter --out"),
+        (tmp_path / ("x" * 300), "the name is too long: choose a shorter one"),
         (tmp_path / "file", "a file stands where a folder is needed"),
         (tmp_path / "file" / "run", "a part of the path is a file"),
         (Path("/proc/run"), "/proc/.*: (no permission|the file system|No such)"),

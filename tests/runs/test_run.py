@@ -107,7 +107,7 @@ def test_a_file_system_without_locks_is_named(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(TilthError, match="the file system has no file locks: choose another"):
+    with pytest.raises(TilthError, match="the file system has no file locks: choose a folder"):
         open_run(tmp_path)
 
 

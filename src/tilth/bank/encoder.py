@@ -29,8 +29,10 @@ class TextEncoder:
         static: fast encoder of a static model, cheap enough to go to every worker; else None.
     """
 
-    def __init__(self, encoder: SentenceTransformer | StaticEncoder, name: str) -> None:
-        self.name = name
+    def __init__(
+        self, encoder: SentenceTransformer | StaticEncoder, name: str, device: str = "auto"
+    ) -> None:
+        self.name, self._device = name, device
         if isinstance(encoder, StaticEncoder):
             self.static: StaticEncoder | None = encoder
             self.fingerprint, self.dimension = encoder.fingerprint, encoder.dimension
@@ -58,7 +60,7 @@ class TextEncoder:
         """Return the model; one that was read without torch is loaded now."""
         from tilth.models.encoder import load_encoder
 
-        return load_encoder(self.name)
+        return load_encoder(self.name, device=self._device)
 
     @classmethod
     def load(
@@ -75,7 +77,7 @@ class TextEncoder:
         if encoder == "starter":  # the name that stays the same model
             encoder = "starter-encoder"
         if (static := read_static(encoder, device)) is not None:
-            return cls(static, encoder)
+            return cls(static, encoder, device)
         from tilth.models.encoder import load_encoder
 
         return cls(load_encoder(encoder, device=device), encoder)

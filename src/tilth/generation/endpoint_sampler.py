@@ -28,7 +28,13 @@ from tilth.generation.attempts import (
 )
 from tilth.generation.settings import Sampling
 from tilth.models.endpoint import Endpoint
-from tilth.models.endpoint_protocol import PromptTooLongError, Reply, Request, shorten
+from tilth.models.endpoint_protocol import (
+    FilteredError,
+    PromptTooLongError,
+    Reply,
+    Request,
+    shorten,
+)
 
 CONCURRENCY = 8
 # Attempts with the same prompt within this many jobs share a request.
@@ -136,7 +142,7 @@ class EndpointSampler:
         )
         try:
             likelihood = endpoint.ask(request, stopped).prompt_likelihood
-        except PromptTooLongError:
+        except (PromptTooLongError, FilteredError):
             return math.nan
         return math.nan if likelihood is None else likelihood
 
@@ -216,8 +222,9 @@ class EndpointSampler:
             )
             try:
                 reply = endpoint.ask(request, stopped)
-            except PromptTooLongError:
-                return outcomes + [Outcome(j, "", "prompt-too-long", 0, None) for j in left]
+            except (PromptTooLongError, FilteredError) as error:
+                reason = "filtered" if isinstance(error, FilteredError) else "prompt-too-long"
+                return outcomes + [Outcome(job, "", reason, 0, None) for job in left]
             if len({choice.text for choice in reply.choices}) == 1:  # one text, n times
                 reply = replace(reply, choices=reply.choices[:1])
             outcomes += self._outcomes(left, reply)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import threading
 import time
 import weakref
@@ -18,6 +19,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -33,6 +35,7 @@ from tilth.models.endpoint_protocol import (
     read_reply,
     refusal,
     refused_field,
+    said_by,
 )
 
 if TYPE_CHECKING:
@@ -143,12 +146,23 @@ class Endpoint:
     def _secret(self) -> str:
         return "" if self.key == _NO_KEY else self.key
 
-    def ask(self, request: Request, stopped: threading.Event | None = None) -> Reply:
+    def ask(
+        self,
+        request: Request,
+        stopped: threading.Event | None = None,
+        *,
+        failing: float | None = None,
+    ) -> Reply:
         """Ask until there is an answer or the retry policy ends.
 
-        Waiting ends with `Stopped` when `stopped` is set. Raises `PromptTooLongError`, `InputError`
-        for a wrong key or model, `TilthError` if the server fails for too long or refuses.
+        Waiting ends with `Stopped` when `stopped` is set. Raises `PromptTooLongError`,
+        `FilteredError`, `InputError` for a wrong key or model, `TilthError` if the server fails for
+        too long or refuses.
+
+        Args:
+            failing: replaces that of the policy.
         """
+        failing = self.policy.failing if failing is None else failing
         begun, strange, attempts = time.monotonic(), 0, 0
         while True:
             try:
@@ -157,7 +171,7 @@ class Endpoint:
                 pause = max(failure.wait, min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(attempts, 20)))
                 strange += failure.kind == "strange"
                 attempts += 1
-                limit = self._check_deadline(failure, begun, pause, strange)
+                limit = self._check_deadline(failure, begun, pause, strange, failing)
                 if attempts == _WARNED_ATTEMPTS:
                     self.warn_once(
                         f"endpoint {self.base_url}: {failure.problem}; asked again, for up to "
@@ -185,16 +199,16 @@ class Endpoint:
         return self._scoring
 
     def _try_scorings(self) -> str:
-        patient, why = self.policy, "the reply has none"
+        why = "the reply has none"
         for scoring in SCORINGS[self.is_chat :]:  # chat repeats no prompt
-            self.policy = replace(patient, failing=patient.first)  # some fail at what they lack
-            try:
-                if self.ask(replace(_SCORED, scoring=scoring)).prompt_likelihood is not None:
-                    return scoring
+            request = replace(_SCORED, scoring=scoring)
+            try:  # some servers fail at what they lack
+                reply = self.ask(request, failing=self.policy.first)
             except TilthError as error:
                 why = str(error)
-            finally:
-                self.policy = patient
+                continue
+            if reply.prompt_likelihood is not None:
+                return scoring
         raise InputError(
             f"endpoint {self.base_url} gives no log-probabilities of prompts ({why}): leave out "
             "--candidates, or ask a server that does, such as vLLM, for completions (openai:)"
@@ -208,14 +222,16 @@ class Endpoint:
         if is_new:
             log.warning("%s", message)
 
-    def _check_deadline(self, failure: _Failure, begun: float, pause: float, strange: int) -> float:
+    def _check_deadline(
+        self, failure: _Failure, begun: float, pause: float, strange: int, failing: float
+    ) -> float:
         """Return for how many seconds a request may fail; raise if the next call is too late."""
         if strange >= _STRANGE_ATTEMPTS:
             raise StrangeReplyError(
                 f"endpoint {self.base_url} answers {failure.problem}: check that the address is "
                 "that of an OpenAI-compatible server (it usually ends in /v1)"
             )
-        limit = self.policy.failing
+        limit = failing
         if failure.kind == "unreached" and self._answered < 0:
             limit = min(limit, self.policy.first)
         if failure.kind == "limit":  # other requests succeed: this one only has to queue
@@ -229,20 +245,21 @@ class Endpoint:
         return limit
 
     def _call(self, request: Request) -> Reply:
-        """Send a request once, without fields that the server refuses."""
+        """Send a request, again without a field that the server refuses, until it refuses none."""
         import openai
 
         style = self._client.chat.completions if self.is_chat else self._client.completions
         create: Any = style.with_streaming_response.create
+        refused = set[str]()
         while True:
-            fields = request.fields(is_chat=self.is_chat, left_out=set(self.left_out))
+            fields = request.fields(is_chat=self.is_chat, left_out=self.left_out | refused)
             try:
                 body = _answer(create, {"model": self.model, **fields}, self.policy.answer)
-                return read_reply(body, self._secret)
+                reply = read_reply(body, self._secret)
             except StrangeReplyError as error:
                 raise _Failure(str(error), kind="strange") from None
             except openai.APIStatusError as error:
-                self._handle_refusal(error, fields)
+                refused.add(self._refused(error, fields))
             except (openai.APITimeoutError, TimeoutError):
                 problem = f"no answer within {self.policy.answer:g} s"
                 remedy = "the server may be overloaded, ask it for fewer texts at once"
@@ -251,16 +268,25 @@ class Endpoint:
                 problem = f"no connection ({error.__cause__ or error})"
                 remedy = "start the server, or check the address"
                 raise _Failure(problem, remedy, "unreached") from None
+            else:
+                self._leave_out(refused)
+                return reply
 
-    def _handle_refusal(self, error: openai.APIStatusError, fields: dict[str, Any]) -> None:
-        """Return if the request should be repeated without the refused field, else raise."""
+    def _leave_out(self, refused: set[str]) -> None:
+        """Send some fields no more: without them a refused request was answered."""
+        self.left_out |= refused
+        for name in sorted(refused - {"max_tokens"}):  # which goes by another name
+            self.warn_once(f"endpoint {self.base_url} refuses {name!r}: asked without it")
+
+    def _refused(self, error: openai.APIStatusError, fields: dict[str, Any]) -> str:
+        """Return the refused field without which the request should be repeated, else raise."""
         status, body = error.status_code, hidden(error.response.text, self._secret)
         if is_passing(status, body):
+            wait = _seconds(error.response.headers.get("retry-after", ""))
             if status != 429:
-                problem = f"the server fails ({status})"
-                raise _Failure(problem, "look at the server's own log") from None
-            asked = error.response.headers.get("retry-after", "")
-            wait = float(asked) if asked.isdecimal() else 0.0
+                said = said_by(body)
+                remedy = "look at the server's own log" + (f" (it says {said!r})" if said else "")
+                raise _Failure(f"the server fails ({status})", remedy, wait=wait) from None
             remedy = "try again later" + (f" (it asks for {wait:.0f} s)" if wait else "")
             raise _Failure("too many requests (429)", remedy, "limit", wait) from None
         refused = refused_field(body, fields) if status in (400, 422) else None
@@ -268,9 +294,17 @@ class Endpoint:
             raise refusal(
                 status, body, where=self.base_url, model=self.model, key_set=bool(self._secret)
             ) from None
-        self.left_out.add(refused)
-        if refused != "max_tokens":  # it goes by another name
-            self.warn_once(f"endpoint {self.base_url} refuses {refused!r}: asked without it")
+        return refused
+
+
+def _seconds(asked: str) -> float:
+    """Return the seconds of a header `Retry-After`, which may be a date."""
+    if re.fullmatch(r"\d+(\.\d+)?", asked):
+        return float(asked)
+    try:
+        return max(0.0, parsedate_to_datetime(asked).timestamp() - time.time())
+    except ValueError:
+        return 0.0
 
 
 def _answer(create: Any, fields: dict[str, Any], seconds: float) -> str:

@@ -19,6 +19,7 @@ from tilth.errors import InputError, TilthError
 _OPTIONAL = ("top_k", "seed", "n", "stop", "top_p", "temperature")
 _FREELY = frozenset({"top_k", "seed", "n"})
 _TOO_LONG = ("context_length", "context length", "context window", "context size", "too long")
+_FILTERED = ("content_filter", "content_policy_violation")
 _MOST_TOKENS = 2**31  # of one answer
 _RETRIED = frozenset({408, 409, 429})
 
@@ -29,6 +30,10 @@ SCORINGS = ("echo", "prompt_logprobs")
 
 class PromptTooLongError(TilthError):
     """The prompt does not fit into the model's positions."""
+
+
+class FilteredError(TilthError):
+    """The server's filter refuses the prompt."""
 
 
 class StrangeReplyError(TilthError):
@@ -190,6 +195,8 @@ def refused_field(body: str, fields: dict[str, Any]) -> str | None:
     A field is kept if only its value is refused: the user should change a temperature that the
     server finds too high.
     """
+    if _is_filtered(body):
+        return None
     if "messages" in fields and "max_tokens" in fields and "max_completion_tokens" in body:
         return "max_tokens"  # newer chat models accept the limit under another name only
     sent = {name for name in _OPTIONAL if name in fields or name in fields.get("extra_body", ())}
@@ -212,12 +219,12 @@ def _named(body: str) -> set[str]:
     try:  # FastAPI: [{"loc": ["body", "top_k"], "msg": ...}]
         return {str(detail["loc"][-1]) for detail in error["detail"]}
     except (LookupError, TypeError):
-        return set(re.findall(r"[a-z_]+", _said(body)))
+        return set(re.findall(r"[a-z_]+", said_by(body)))
 
 
 def refusal(status: int, body: str, *, where: str, model: str, key_set: bool) -> TilthError:
     """Return the error for a permanent status of 400 or more."""
-    said, low = _said(body), body.lower()
+    said, low = said_by(body), body.lower()
     if status == 401:
         remedy = "OPENAI_API_KEY is refused" if key_set else "set OPENAI_API_KEY"
         return InputError(f"endpoint {where} asks for another key (401): {remedy}")
@@ -225,11 +232,14 @@ def refusal(status: int, body: str, *, where: str, model: str, key_set: bool) ->
         return InputError(f"endpoint {where} does not let this key use model {model!r} (403)")
     if "insufficient_quota" in body:
         return TilthError(f"endpoint {where}: the quota of this key is used up: {said}")
+    if _is_filtered(body):
+        return FilteredError(f"endpoint {where}: a filter refuses the prompt: {said}")
     if status in (400, 413, 422) and any(words in low for words in _TOO_LONG):
         return PromptTooLongError(f"endpoint {where}: the prompt is too long: {said}")
     if "not a chat model" in low or "chat/completions" in low:
         return NoSuchPathError(f"endpoint {where}: {said}")
-    if status in (400, 404) and "model" in low:
+    is_page = low.lstrip().startswith("<")  # of a web server
+    if status in (400, 404) and not is_page and re.search(r"\bmodels?\b", low):
         return InputError(f"endpoint {where} does not know model {model!r}: {said}")
     if status in (404, 405, 501):
         return NoSuchPathError(
@@ -237,6 +247,11 @@ def refusal(status: int, body: str, *, where: str, model: str, key_set: bool) ->
             "it usually ends in /v1"
         )
     return TilthError(f"endpoint {where} refuses the request ({status}): {said}")
+
+
+def _is_filtered(body: str) -> bool:
+    error = _error_of(body)
+    return isinstance(error, dict) and error.get("code") in _FILTERED
 
 
 def _error_of(body: str) -> Any:
@@ -248,7 +263,7 @@ def _error_of(body: str) -> Any:
     return answer.get("error", answer) if isinstance(answer, dict) else body
 
 
-def _said(body: str) -> str:
+def said_by(body: str) -> str:
     """Return the server's error message."""
     error = _error_of(body)
     return shorten(str(error.get("message", error) if isinstance(error, dict) else error))

@@ -46,7 +46,7 @@ DROP_REASONS = {
     "empty": "nothing before the closing quotation mark",
     "prompt-too-long": "instruction and input are longer than the model's positions",
     "not-a-number": "the model answered with values that are no numbers",
-    "filtered": "the server's content filter ended it",
+    "filtered": "the server's content filter ended it or refused the prompt",
     "label-fit": "nearer to another label's description, or to none",
     "identical-pair": "both texts are the same",
     "duplicate": "the same row was there before",

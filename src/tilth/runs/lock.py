@@ -48,6 +48,7 @@ class Lease:
         self._place, self._own = place, f"{place}/{secrets.token_hex(8)}"
         self._holder = f"process {os.getpid()} on {socket.gethostname()}"
         self._is_lost = False
+        self._renewed = time.time()  # which goes on while a machine is suspended
         self._ended = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True)
 
@@ -64,6 +65,7 @@ class Lease:
                     other = self._living()
                     if other is None:
                         self._put(writes=True)
+                        self._renewed = time.time()
                         break
                 except BaseException:
                     self._remove(self._own)
@@ -76,6 +78,8 @@ class Lease:
 
     def check(self) -> None:
         """Raise `TilthError` if another process has taken the right, since this one stood still."""
+        if time.time() - self._renewed > SECONDS_HELD:
+            self._renew_once()
         if self._is_lost:
             raise TilthError(
                 f"{self.url}: this process did not reach the store for {SECONDS_HELD:.0f} s, and "
@@ -124,17 +128,20 @@ class Lease:
         return None
 
     def _renew(self) -> None:
-        while not self._ended.wait(SECONDS_BETWEEN):
-            try:
-                self._store.info(self._own)
-                self._put(writes=True)
-                if self._living(writing=True) is not None:
-                    raise FileNotFoundError(self._own)  # it was taken between the two
-            except FileNotFoundError:  # noqa: PERF203 - every 15 s
-                self._is_lost = not self._ended.is_set()
-                return
-            except Exception as error:  # the next time may succeed
-                log.info("%s: the lease was not renewed: %s", self.url, error)
+        while not self._is_lost and not self._ended.wait(SECONDS_BETWEEN):
+            self._renew_once()
+
+    def _renew_once(self) -> None:
+        try:
+            self._store.info(self._own)
+            self._put(writes=True)
+            if self._living(writing=True) is not None:
+                raise FileNotFoundError(self._own)  # it was taken between the two
+            self._renewed = time.time()
+        except FileNotFoundError:
+            self._is_lost = not self._ended.is_set()
+        except Exception as error:  # the next time may succeed
+            log.info("%s: the lease was not renewed: %s", self.url, error)
 
 
 def _name_of_copies() -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tilth.bank.queries import Queries, task_queries
-from tilth.bank.search.decontaminate import Exclusion
+from tilth.bank.search.decontaminate import Exclusion, find_excluded
 from tilth.data.hashing import hash_of
 from tilth.errors import InputError
 from tilth.runs import RESULTS, Progress, Run, finished_results, read_results
@@ -106,7 +106,7 @@ def retrieve(
     with bank.on_cluster(None if how.index else cluster):
         while True:
             found = _search(bank, queries, k, how, quiet=quiet)
-            excluded = _exclude(bank, found.ids, exclusions)
+            excluded = find_excluded(bank, found.ids, exclusions)
             left = np.flatnonzero(~np.any([*excluded.values()], axis=0))
             is_all = not found.cut or len(bank) in (k, len(found.ids))
             if is_all or len(left) >= wanted:
@@ -217,7 +217,7 @@ def random_sentences(
     drawn = min(len(bank), count + count // 10 + 100)
     while True:
         ids = random.choice(len(bank), drawn, replace=False)
-        masks = _exclude(bank, ids, exclusions).values()
+        masks = find_excluded(bank, ids, exclusions).values()
         left = ids[~np.any([*masks], axis=0)] if exclusions else ids
         if len(left) >= count or drawn == len(bank):
             break
@@ -279,20 +279,6 @@ def _best_of(hits: Sequence[list[NDArray[Any]]]) -> list[NDArray[Any]]:
     ids, rank, at_rank, cosine, query = map(np.concatenate, zip(*hits, strict=True))
     first, nearest = _firsts(ids, rank, -at_rank), _firsts(ids, -cosine, query)
     return [ids[first], rank[first], at_rank[first], cosine[nearest], query[nearest]]
-
-
-def _exclude(
-    bank: Bank, ids: NDArray[np.int64], exclusions: Sequence[Exclusion]
-) -> dict[str, NDArray[np.bool_]]:
-    """Return for each reason which sentences are excluded, each for the first that applies."""
-    found: dict[str, NDArray[np.bool_]] = {}
-    texts = bank.texts(ids) if len(ids) else pa.array([], pa.large_string())
-    gone = np.zeros(len(ids), np.bool_)
-    for item in exclusions:
-        for reason, mask in item.match(texts).items():
-            found[reason] = mask & ~gone
-            gone |= mask
-    return found
 
 
 def _table(

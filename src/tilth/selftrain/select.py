@@ -214,6 +214,10 @@ def row_counts(
                 "sentences are few for that; --multiple, --count or --per-class asks for others",
                 f"{count:,}", f"{usual:,}", multiple_of(len(train)), f"{bank:,}",
             )  # fmt: skip
+    if count > ROWS.high:
+        raise InputError(
+            f"{count:,} rows are wanted: give a --multiple or --per-class for at most {ROWS.high:,}"
+        )
     needed = settings.candidates or _CANDIDATES_PER_ROW * count
     if needed > bank:
         log.warning(

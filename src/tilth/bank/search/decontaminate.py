@@ -110,6 +110,25 @@ def _spaceless_hashes(normalized: pa.Array) -> NDArray[np.uint64]:
     return text_hashes(pc.replace_substring(normalized, " ", ""))
 
 
+def find_excluded(
+    store: Store, ids: Ids, exclusions: Sequence[Exclusion]
+) -> dict[str, NDArray[np.bool_]]:
+    """Return for each reason which sentences are excluded, each for the first that applies.
+
+    Args:
+        ids: of distinct sentences.
+    """
+    found: dict[str, list[NDArray[np.bool_]]] = {}
+    for start in range(0, max(len(ids), 1), _TEXTS_AT_ONCE):
+        texts = store.texts(ids[start : start + _TEXTS_AT_ONCE])
+        gone = np.zeros(len(texts), np.bool_)
+        for exclusion in exclusions:
+            for reason, mask in exclusion.match(texts).items():
+                found.setdefault(reason, []).append(mask & ~gone)
+                gone |= mask
+    return {reason: np.concatenate(masks) for reason, masks in found.items()}
+
+
 def remove_excluded(
     store: Store, ids: Ids, similarities: Floats, exclusions: Sequence[Exclusion], k: int
 ) -> dict[str, int]:
@@ -119,16 +138,10 @@ def remove_excluded(
     """
     if not exclusions:
         return {}
-    removed: dict[str, list[Ids]] = {}
     before = similarities.copy()
     distinct = np.unique(ids[ids >= 0])
-    for start in range(0, max(len(distinct), 1), _TEXTS_AT_ONCE):
-        some = distinct[start : start + _TEXTS_AT_ONCE]
-        texts = store.texts(some)
-        for exclusion in exclusions:
-            for reason, mask in exclusion.match(texts).items():
-                removed.setdefault(reason, []).append(some[mask])
-    gone = {reason: np.concatenate(parts) for reason, parts in removed.items()}
+    masks = find_excluded(store, distinct, exclusions)
+    gone = {reason: distinct[mask] for reason, mask in masks.items()}
     for numbers in gone.values():
         similarities[np.isin(ids, numbers)] = -np.inf
     last = -np.sort(-similarities, axis=1)[:, k - 1 : k]  # (queries, 1), or none of so many
