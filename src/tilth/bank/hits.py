@@ -13,7 +13,7 @@ from tilth.bank.quantization import Floats
 from tilth.bank.store import TEXT, Ids, Store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Hits:
     """The nearest sentences of each query, nearest first.
 
@@ -34,6 +34,10 @@ class Hits:
     def __len__(self) -> int:
         """Return the number of queries."""
         return len(self.names)
+
+    def __repr__(self) -> str:
+        """Say how many queries have how many hits."""
+        return f"Hits(queries={len(self):,}, hits={int(self.counts.sum()):,})"
 
     def texts(self, query: int) -> list[str]:
         """Return the sentences of one query, nearest first."""

@@ -91,7 +91,7 @@ def add(
     from tilth.bank.manifest import read_manifest
     from tilth.workflows.open_bank import add_named
 
-    before = read_manifest(bank).sentences
+    before = read_manifest(bank)
     near = None if settings.near else False  # None: as the bank was built
     add_named(
         bank, sources, encoder=encoder, near=near, column=settings.column, split=settings.split,
@@ -99,7 +99,14 @@ def add(
         cluster=settings.cluster, device=common.device, overwrite=overwrite, quiet=common.quiet,
     )  # fmt: skip
     _print_made(bank, None, json=common.json)
-    say(f"{read_manifest(bank).sentences - before:,} sentences were added")
+    after = read_manifest(bank)
+    dropped = {
+        reason: more
+        for reason, count in after.dropped.items()
+        if (more := count - before.dropped.get(reason, 0))
+    }
+    said = "".join(f"; {count:,} {reason}" for reason, count in dropped.items())
+    say(f"{after.sentences - before.sentences:,} sentences were added{said}")
 
 
 @app.command("info")

@@ -108,12 +108,14 @@ def generate(
         refuse_other_settings(out, known, "generate")
 
     from tilth.data import read_texts
+    from tilth.data.sources import refuse_split
     from tilth.generation.generate import GenerateRequest, run_generate
     from tilth.models import load_lm
     from tilth.report.generation import write_report
 
     texts = None
     if asked.inputs is not None:
+        refuse_split(asked.inputs, asked.split)
         texts = list(read_texts(asked.inputs, column=asked.column, split=asked.split)["text"])
     request = GenerateRequest(
         spec, load_lm(by.model, device=common.device, precision=by.precision), settings,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import cached_property
@@ -20,6 +21,7 @@ from tilth.cli.app import App
 from tilth.cli.screen import end, escaped, ignore_interruptions
 from tilth.errors import InputError
 
+_EMPTY = re.compile(r"--[a-z-]+=")
 # Each command and the first paragraph of its help. A module of this folder holds the command, as a
 # function of its name, or as an `app` of several; it is imported when the command is called.
 COMMANDS = {
@@ -105,7 +107,8 @@ def _context(options: dict[str, Any]) -> dict[str, Any]:
 def _check_words(words: Sequence[str]) -> None:
     """Refuse arguments that no file or setting of tilth can hold."""
     for before, word in pairwise(("tilth", *words)):
-        if not word:
+        if not word or _EMPTY.fullmatch(word):
+            before = before if not word else word[:-1]
             raise InputError(f"{before} is followed by an empty value: give one, or leave it out")
         if "\0" in word or (not word.isascii() and _has_halves(word)):
             raise InputError(f"{word}: is not UTF-8: rename the file, or give another text")

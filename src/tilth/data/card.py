@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CARD = "README.md"  # the file
-_SYNTHETIC = "synthetic"
+SYNTHETIC = "synthetic"
 _SIZES = (
     (1_000, "n<1K"),
     (10_000, "1K<n<10K"),
@@ -51,7 +51,7 @@ class Card:
     seed: int | None = None
     task_categories: Sequence[str] = ()
     tags: Sequence[str] = ()
-    texts: str = _SYNTHETIC
+    texts: str = SYNTHETIC
     extra: Sequence[tuple[str, str]] = ()
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     content: str | None = None
@@ -61,7 +61,7 @@ class Card:
         from huggingface_hub import DatasetCardData
 
         rows = sum(sum(labels.values()) for labels in self.counts.values())
-        synthetic = [_SYNTHETIC] if self.texts == _SYNTHETIC else []
+        synthetic = [SYNTHETIC] if self.texts == SYNTHETIC else []
         configs = [_config(*config, self.content) for config in self.configs.items()]
         head = DatasetCardData(
             pretty_name=self.title,

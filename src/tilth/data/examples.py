@@ -17,7 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tilth.data.formats import NUMBER, SINGLE, check_column, usual_name, usual_names
+from tilth.data.formats import (
+    NUMBER,
+    SINGLE,
+    check_column,
+    head_hint,
+    usual_name,
+    usual_names,
+)
 from tilth.data.hashing import text_hashes
 from tilth.data.labels import (
     HOLDS,
@@ -33,7 +40,7 @@ from tilth.data.labels import (
     refuse_missing,
 )
 from tilth.data.readers import read_rows, row_location
-from tilth.data.sources import fetched, named_split, source_name
+from tilth.data.sources import fetched, is_split, named_split, source_name
 from tilth.data.temp_arrow import TempArrowWriter
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
@@ -66,6 +73,7 @@ SECOND_TEXT = (
 LABEL = ("label", "labels", "score", "similarity_score")
 TAGS = ("tags", "ner_tags", "labels")
 PAIR_COLUMNS = ("text_a", "text_b")
+_SPLITS_SHOWN = 5  # more values are no splits
 TEXT_COLUMNS = ("text",)
 LABEL_COLUMN = "label"
 
@@ -155,6 +163,7 @@ def read_examples(
     dataset, name = open_rows(source, split)
     if not len(dataset):
         raise InputError(f"{name}the set has no rows: give one with labelled texts")
+    _warn_of_splits(dataset, name)
     tagged = label is not None or any(column in dataset.column_names for column in TAGS)
     columns = input_columns(dataset, name, text, tagged=tagged, label=label)
     is_tokens = pa.types.is_nested(_type(dataset, columns[0]))
@@ -193,6 +202,20 @@ def read_examples(
             else read_tags(values, feature, label_column, tokens, where)
         )
     return Examples(texts, tokens, labels, columns, label_column, places)
+
+
+def _warn_of_splits(dataset: Dataset, name: str) -> None:
+    """Warn where a column says of which split a row is: all rows are read."""
+    column = next((one for one in dataset.column_names if one.lower() == "split"), None)
+    if column is None or not is_text(_type(dataset, column)):
+        return
+    values = pc.value_counts(dataset.data[column]).to_pylist()
+    if 1 < len(values) <= _SPLITS_SHOWN and all(is_split(one["values"]) for one in values):
+        found = ", ".join(f"{one['counts']:,} {one['values']}" for one in values)
+        log.warning(
+            "%scolumn %r is not looked at: all rows are read (%s): give each split a file of its "
+            "own", name, column, found,
+        )  # fmt: skip
 
 
 def _blank_rows(table: pa.Table) -> NDArray[np.bool_]:
@@ -326,6 +349,8 @@ def input_columns(
     names = dataset.column_names
     if text is not None:
         chosen = tuple(text) if isinstance(text, list | tuple) else (str(text),)
+        if len(chosen) == 1 and chosen[0] not in names:  # two, as the command line takes them
+            chosen = tuple(one.strip() for one in chosen[0].split(","))
         if len(chosen) not in (1, 2) or len(set(chosen)) < len(chosen):
             raise InputError(f"text names {len(chosen)} columns: name one, or two different ones")
         for column in chosen:
@@ -348,7 +373,7 @@ def input_columns(
         return (strings[0],)
     raise InputError(
         f"{name}which column holds the texts: name it with --text (in Python text), or the two of "
-        f"pairs; there are {', '.join(names)}"
+        f"pairs; there are {', '.join(names)}{head_hint(names)}"
     )
 
 

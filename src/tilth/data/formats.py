@@ -39,6 +39,7 @@ _REMEDIES = {
 }
 _NEW_DOCUMENT = "-DOCSTART-"
 _MAX_LINE_BYTES = 100_000
+_NAME_WORDS = 4  # of a column's name
 _MOST_TOKENS = 10_000  # of a sentence; more are a file without empty lines
 _LOOKED_AT, _FEWEST, _SHARE = 200, 3, 0.9
 # A longer text is a file without line ends, not a sentence.
@@ -97,6 +98,13 @@ def usual_name(usual: Sequence[str], names: Sequence[str]) -> str | None:
     lower = {name.lower(): name for name in names}
     found += [lower[name.lower()] for name in usual if name.lower() in lower]
     return found[0] if found else None
+
+
+def head_hint(names: Iterable[str]) -> str:
+    """Return what to do where names of columns look like a row, of a table without a first line."""
+    if any(as_number(name) is not None or len(name.split()) > _NAME_WORDS for name in names):
+        return "; the first line seems to be a row: write the columns' names above it"
+    return ""
 
 
 def usual_names(groups: Iterable[Sequence[str]], names: Sequence[str]) -> tuple[str, ...] | None:

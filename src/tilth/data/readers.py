@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilth.data.formats import MAX_CHARS, SINGLE, FileRow, rows_of_file, usual_name
+from tilth.data.formats import MAX_CHARS, SINGLE, FileRow, head_hint, rows_of_file, usual_name
 from tilth.data.sources import locate_split
 from tilth.data.temp_arrow import TempArrowWriter
 from tilth.errors import InputError
@@ -178,6 +178,7 @@ def _text_column(location: str, row: FileRow) -> str:
         raise InputError(f"{location}: no column of texts: there are {', '.join(row) or 'none'}")
     raise InputError(
         f"{location}: which column holds the texts: name one of {', '.join(row)} with --column"
+        f"{head_hint(row)}"
     )
 
 

@@ -36,6 +36,11 @@ _SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
 _HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[^/\s]+))?")
 
 
+def is_split(value: Any) -> bool:
+    """Tell whether a value is a usual name of a split."""
+    return isinstance(value, str) and value.strip().lower() in _SPLITS
+
+
 def named_split(splits: DatasetDict, name: str) -> Dataset | None:
     """Return the split of a name, or of another usual one of it (`dev` of `validation`).
 
@@ -136,7 +141,7 @@ def locate(source: str | Path) -> list[Path] | DatasetFolder | HubDataset:
     if match is None or is_path:
         hint = suggestion(path)
         if not hint and len(str(source).split()) > 2:
-            hint = '; texts in memory are rows: [{"text": ...}]'
+            hint = "; a text in memory goes into a list, those of a bank into a file"
         raise InputError(f"{source!s:.200}: no such file or folder: check the path{hint}")
     return HubDataset(match["name"], match["config"])
 
@@ -176,6 +181,22 @@ def split_names(source: str | Path, *, filled: bool = False) -> list[str]:
     if filled and isinstance(found, DatasetFolder):
         return found.filled()
     return list(splits_of(found)) if isinstance(found, list) else found.splits()
+
+
+def refuse_split(source: Any, split: str, usual: str = "train") -> None:
+    """Refuse to ask for a split of files that have none: all their rows would be read.
+
+    Args:
+        usual: the split that is read without asking.
+    """
+    if split == usual or not isinstance(source, str | Path):
+        return
+    found = locate(source)
+    if isinstance(found, list) and _SPLITS.get(split, split) not in _by_split(found):
+        raise InputError(
+            f"{source}: no split {split!r}: its rows are not divided: leave --split out, or give "
+            "each split a file of that name"
+        )
 
 
 def source_name(source: Any) -> str:

@@ -295,7 +295,7 @@ def check_options(
     """Check the options that need neither encoder nor data."""
     PROTOCOL.check("protocol", protocol)
     if drop_overlap and training is None:
-        raise InputError("drop_overlap needs the training rows: give them as training")
+        raise InputError("drop_overlap needs the training rows: name them with --train")
     check_resamples(bootstrap, seed)
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder, read_texts, text_id
+from tilth.data.sources import refuse_split
 from tilth.errors import InputError, TilthError
 from tilth.models import Seq2Seq, load_scorer
 from tilth.models.names import describe_scorer
@@ -76,6 +77,7 @@ def make_candidates(
     out, size, precision = as_path(out), settings.part_size, settings.precision
     if isinstance(source, (str, Path)):
         refuse_inside(out, str(source))
+        refuse_split(source, split)
         source = read_texts(source, column=column, split=split)
     rows = _first_rows(source)
     forward, backward = load_translators(

@@ -18,6 +18,7 @@ from tilth.data import Card, DatasetWriter, fingerprint, load_folder, text_id
 from tilth.data.examples import LABEL, PAIRS, TOKENS, make_room, open_rows
 from tilth.data.formats import SINGLE, usual_name, usual_names
 from tilth.data.labels import is_text
+from tilth.data.sources import refuse_split
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError, TilthError
 from tilth.models.names import describe_scorer, loaded
@@ -134,6 +135,7 @@ def run_paraphrase(
     """
     if isinstance(source, str | Path):
         refuse_inside(out, str(source))
+    refuse_split(source, split)
     rows, where = open_rows(source, split, tell=split == "train")
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")

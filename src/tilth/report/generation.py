@@ -160,7 +160,7 @@ def generation_page(folder: Path, encoder: str | None = None) -> dict[str, Any]:
         "instructions": {
             name: spec["instruction"] for name, spec in settings["task"]["labels"].items()
         },
-        "next_steps": list(_next_steps(folder, task, quality.kept, curated)),
+        "next_steps": list(_next_steps(folder, quality.kept, curated, is_paired=is_paired)),
     }
 
 
@@ -227,11 +227,12 @@ def _of_so_many(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
 
 
 def _next_steps(
-    folder: Path, task: str, kept: int, curated: Path | None
+    folder: Path, kept: int, curated: Path | None, *, is_paired: bool
 ) -> Iterator[tuple[str, str]]:
     place = shlex.quote(str(folder))
     if not kept:
-        again = f"tilth generate {shlex.quote(task)} --plan --out {place}"
+        many = "--inputs sentences.txt" if is_paired else "--count 5"
+        again = f"tilth generate TASK {many} --plan --out runs/plan"
         yield "Try other settings or another model on a few inputs first", again
         return
     if curated is None:

@@ -17,7 +17,15 @@ from tilth.report.classifier import (
 )
 from tilth.report.html import duration, number, percent, write_page
 from tilth.report.run_reader import read_run, settings_facts
-from tilth.report.systems import METRICS, figure, figure_cell, figures_of, interval, system_line
+from tilth.report.systems import (
+    METRICS,
+    figure,
+    figure_cell,
+    figures_of,
+    gain_name,
+    interval,
+    system_line,
+)
 from tilth.runs import finished_results
 
 _READ = 4  # training rows of each origin
@@ -102,7 +110,7 @@ def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield metric, figure(best["score"]), f"95%: {interval(best['score'])}"
         if best["gain"]:
             yield (
-                f"gain over {results['reference']}", figure(best["gain"], "+"),
+                gain_name(results["reference"], {metric: best["gain"]}), figure(best["gain"], "+"),
                 f"95%: {interval(best['gain'], '+')}",
             )  # fmt: skip
     if tested:
@@ -140,7 +148,7 @@ def _tested_lines(tested: Mapping[str, Any] | None) -> tuple[list[str], list[lis
     figures = figures_of(tested["systems"][0]["scores"])
     lines = [system_line(one["name"], one["scores"], figures) for one in tested["systems"]]
     lines += [
-        system_line(f"gain over {name}", gain, figures, "+")
+        system_line(gain_name(name, gain), gain, figures, "+")
         for name, gain in tested["differences"].items()
     ]
     return ["x 100", *figures.values()], lines

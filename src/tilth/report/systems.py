@@ -61,9 +61,14 @@ def gains_of(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for name in others:
         gain = results["tested"].get("differences", {}).get(name)
         if gain is not None:
-            verb = "loss to" if (gain[key]["value"] or 0) < 0 else "gain over"
-            found[f"{verb} {name}"] = gain
+            found[gain_name(name, gain)] = gain
     return found
+
+
+def gain_name(other: str, gain: Mapping[str, Any]) -> str:
+    """Return what the difference from another system is by its first figure: a gain or a loss."""
+    value = next(iter(gain.values()))["value"] or 0.0
+    return f"{'loss to' if round(value, 1) < 0 else 'gain over'} {other}"
 
 
 def gain_figures(results: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
@@ -141,7 +146,7 @@ def interval(found: Mapping[str, Any], sign: str = "") -> str:
     low, high = found.get("low"), found.get("high")
     if low is None or high is None:
         return ""
-    return f"{low:{sign}.1f} to {high:{sign}.1f}"
+    return f"{_rounded(low):{sign}.1f} to {_rounded(high):{sign}.1f}"
 
 
 def p_value(p: float | None) -> str:
@@ -152,7 +157,12 @@ def p_value(p: float | None) -> str:
 def figure(found: Mapping[str, Any], sign: str = "") -> str:
     """Format a figure, with a dash where it is undefined."""
     value = found["value"]
-    return number(None, 1) if value is None else f"{value:{sign}.1f}"
+    return number(None, 1) if value is None else f"{_rounded(value):{sign}.1f}"
+
+
+def _rounded(value: float) -> float:
+    """Return a value with one digit; a small negative one is no -0.0."""
+    return round(value, 1) + 0.0
 
 
 def warnings_of(results: Mapping[str, Any]) -> list[str]:
@@ -170,6 +180,11 @@ def warnings_of(results: Mapping[str, Any]) -> list[str]:
     if (label := _only_answer(systems[0]["scores"])) is not None:
         lines.append(
             f"Warning: this model answers {label!r} for all {systems[0]['scores']['n']:,} rows: "
+            f"train longer (--epochs), or {_remedy('', results)}"
+        )
+    elif key in ("f1", "macro_f1") and own == 0:
+        lines.append(
+            f"Warning: this model has {figure} 0 on {systems[0]['scores']['n']:,} rows: "
             f"train longer (--epochs), or {_remedy('', results)}"
         )
     for group in (BASELINES, (TEACHER,), (ALONE,), (WITHOUT_FIRST,)):

@@ -24,7 +24,14 @@ from tilth.files import (
     try_lock,
     write_file,
 )
-from tilth.runs.run_json import RunMismatch, command_of, differences, read_run_json
+from tilth.runs.run_json import (
+    RESULTS,
+    RunMismatch,
+    command_of,
+    differences,
+    read_results,
+    read_run_json,
+)
 from tilth.storage import as_path, names, pull
 from tilth.urls import url_of
 
@@ -91,6 +98,21 @@ def refuse_other_settings(
     asked = json.loads(json.dumps({name: settings[name] for name in there}))
     other = {**found, "command": command or found["command"], "settings": asked}
     refuse_changes(path, differences({**found, "settings": there}, other))
+
+
+def refuse_without(path: Path, entry: str, option: str) -> None:
+    """Refuse to write a finished run's results again without figures that they hold.
+
+    Args:
+        entry: of results.json.
+        option: what measures them.
+    """
+    pull(path / RESULTS, clean=True)  # from a URL
+    if (read_results(path) or {}).get(entry):
+        raise InputError(
+            f"{path}: its results hold figures of {option}: give it again, or --overwrite to "
+            "train anew"
+        )
 
 
 def refuse_changes(path: Path, changes: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ TASKS = (CLASS, CLASSES, GRADE, SAME, SPANS)
 GRADES = 5  # the highest grade
 YES, NO = "yes", "no"
 NO_LABEL = "(no label)"
+NOBODY = "someone"  # who gave an answer without a name
 LOWEST = "lowest "  # begins the name of a draw by a number
 SECONDS_HELD = 600  # for which a row is kept for the one who looks at it
 _SECONDS_TO_WAIT = 30.0  # for another writer
@@ -344,6 +345,17 @@ def words_of(text: str) -> list[str]:
 def word_places(text: str) -> list[tuple[int, int]]:
     """Return start and end of the words that spans count: other spaces than ASCII's are in them."""
     return [match.span() for match in re.finditer(r"\S+", text, re.ASCII)]
+
+
+def touched_words(text: str, spans: Iterable[tuple[int, int, str]]) -> list[list[Any]]:
+    """Return spans of characters as spans of the words that they touch."""
+    words = word_places(text)
+    found = []
+    for start, end, kind in spans:
+        touched = [place for place, (one, stop) in enumerate(words) if one < end and stop > start]
+        if touched:
+            found.append([touched[0], touched[-1] + 1, kind])
+    return sorted(found)
 
 
 def checked_value(about: SampleAbout, item: SampleItem, given: Mapping[str, str]) -> Any:

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 from tilth.errors import InputError, TilthError
 from tilth.report.charts import bar
 from tilth.report.generation import DROP_REASONS
+from tilth.report.html import count_of
 from tilth.report.paraphrase import DROP_REASONS as PARAPHRASE_REASONS
 from tilth.view.rows import GROUPS, WHOLE, detail_of, label_names
 from tilth.view.runs import RUNNING, RunEntry, instructions_of
@@ -101,7 +102,7 @@ def one_row(site: Site, asked: Asked) -> HttpReply:
         detail = detail_of(*found, (shown["first"], shown["text"]))
     except (OSError, LookupError) as error:
         raise TilthError(f"{found[0].name}: cannot be read: {error}") from error
-    group = _group_of(detail)
+    group, related_by = _group_of(detail)
     related = RowFilter(group=group)
     rows = store.select(related)[:_MOST_RELATED].tolist() if group is not None else []
     shares = dict(store.similar(row, _MOST_SIMILAR, group))
@@ -116,6 +117,7 @@ def one_row(site: Site, asked: Asked) -> HttpReply:
         why=_REASONS.get(entry.command, DROP_REASONS).get(str(shown["reason"]), ""),
         related=store.fetch([one for one in rows if one != row]),
         group=group,
+        related_by=related_by,
         neighbours=store.fetch(near),
         similar=[one | {"shared": shares[one["row"]]} for one in store.fetch(list(shares))],
         last=store.rows - 1,
@@ -249,7 +251,7 @@ def _histogram(entry: RunEntry, store: RowStore, chosen: RowFilter, name: str) -
         own: dict[str, str] = {f"{name}-min": _written(start)}
         if place < len(found.counts) - 1:  # the last bin holds its most value, too
             own[f"{name}-max"] = _written(np.nextafter(np.float32(stop), np.float32(-np.inf)))
-        text = escape(f"{name} {start:.3g} to {stop:.3g}: {count:,} rows")
+        text = escape(f"{name} {start:.3g} to {stop:.3g}: {count_of(count, 'row')}")
         x, height = place * width, max(60 * count / most, 1.5)
         off = " off" if name in chosen.ranges and not is_chosen else ""
         bins.append(
@@ -266,9 +268,11 @@ def _histogram(entry: RunEntry, store: RowStore, chosen: RowFilter, name: str) -
     }  # fmt: skip
 
 
-def _group_of(detail: Mapping[str, Any]) -> str | None:
-    value = next((detail[name] for name in GROUPS if name in detail), None)
-    return None if value is None else str(value)
+def _group_of(detail: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Return the value that a row shares with others, if any, and the name of its column."""
+    name = next((name for name in GROUPS if name in detail), "")
+    value = detail.get(name)
+    return None if value is None else str(value), name
 
 
 def _described(detail: Mapping[str, Any], names: list[str]) -> list[tuple[str, str]]:

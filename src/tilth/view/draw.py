@@ -26,7 +26,7 @@ from tilth.view.annotations import (
     SAME,
     SPANS,
     SampleItem,
-    words_of,
+    touched_words,
 )
 from tilth.view.rows import (
     detail_of,
@@ -81,7 +81,9 @@ def draw_sample(
         if not len(rows):
             raise InputError(f"no row of the filter has the number: draw {RANDOM}")
     found = store.fetch(rows[:count].tolist())
-    made = _made_of(store, rows[:count], task) if task in (CLASSES, SPANS) else [None] * len(found)
+    made: list[Any] = [None] * len(found)
+    if task in (CLASSES, SPANS):
+        made = _made_of(store, rows[:count], [row["text"] for row in found], task)
     items = [
         SampleItem(
             row=row["row"], key=row_key(row["first"], row["text"], row["label"]),
@@ -109,7 +111,9 @@ def _alike(
     return rows[order], shares
 
 
-def _made_of(store: RowStore, rows: NDArray[np.int32], task: str) -> list[list[Any]]:
+def _made_of(
+    store: RowStore, rows: NDArray[np.int32], texts: Sequence[str], task: str
+) -> list[list[Any]]:
     """Return each row's classes or spans; a file's rows are read together."""
     places: dict[Path, dict[int, int]] = {}  # file -> offset -> place in the result
     for place, row in enumerate(rows.tolist()):
@@ -121,24 +125,33 @@ def _made_of(store: RowStore, rows: NDArray[np.int32], task: str) -> list[list[A
         names, column = label_names(path), label_column(pq.read_schema(path)) or ""
         details = details_of(path, sorted(own), (column, *TOKENS))
         for offset, detail in zip(sorted(own), details, strict=True):
-            found[own[offset]] = _made(detail, column, names, task)
+            place = own[offset]
+            labels = _labels(detail, column, names, task)
+            found[place] = labels if task == CLASSES else _spans(texts[place], detail, labels)
     return found
 
 
-def _made(detail: Mapping[str, Any], column: str, names: Sequence[str], task: str) -> list[Any]:
-    """Return a row's classes, or its spans."""
+def _labels(detail: Mapping[str, Any], column: str, names: Sequence[str], task: str) -> list[str]:
+    """Return a row's classes or tags."""
     value = _list_of(detail, [column])
     some = [one for one in value if one is not None or task == SPANS]
-    labels = ["O" if one is None else label_text(one, names) for one in some]
-    if task == CLASSES:
-        return labels
-    # Spans count the words of the text, of which a token may hold several, or none.
-    words = [len(words_of(str(token))) for token in _list_of(detail, TOKENS)]
-    if len(words) == len(labels):
-        bounds = np.cumsum([0, *words]).tolist()
-        found = [[bounds[first], bounds[last], kind] for kind, first, last in spans(labels)]
-        return [[first, last, kind] for first, last, kind in found if first < last]
-    return [[first, last, kind] for kind, first, last in spans(labels)]
+    return ["O" if one is None else label_text(one, names) for one in some]
+
+
+def _spans(text: str, detail: Mapping[str, Any], tags: Sequence[str]) -> list[Any]:
+    """Return a row's spans of the words of its text, of which a token may be a part, or several."""
+    tokens = [str(token) for token in _list_of(detail, TOKENS)]
+    if len(tokens) != len(tags):
+        return [[first, last, kind] for kind, first, last in spans(tags)]
+    places, at = [], 0
+    for token in tokens:
+        start = text.find(token, at)
+        if start < 0:  # its text is not what was tagged
+            return _spans(" ".join(tokens), detail, tags)
+        at = start + len(token)
+        places.append((start, at))
+    found = [(places[first][0], places[last - 1][1], kind) for kind, first, last in spans(tags)]
+    return touched_words(text, found)
 
 
 def _list_of(detail: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:

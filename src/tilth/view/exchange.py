@@ -26,6 +26,7 @@ from tilth.view.annotations import (
     SampleAbout,
     SampleItem,
     checked_value,
+    touched_words,
     word_places,
 )
 
@@ -227,7 +228,7 @@ def _read_argilla(where: str, record: Any) -> ReadRecord:
             continue  # a draft, or discarded
         value = given["value"]
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            value = _words(text, [(one["start"], one["end"], one["label"]) for one in value])
+            value = touched_words(text, [(one["start"], one["end"], one["label"]) for one in value])
         person = str(given.get("user_id") or "argilla")
         answers.append((names.get(person, person), value, "", person in flagged))
         flagged.discard(person)
@@ -258,7 +259,7 @@ def _read_studio(where: str, record: Any) -> ReadRecord:
             elif one["type"] == "textarea":
                 note = "\n".join(held["text"])
         if spans or data.get("task") == SPANS:  # there may be none
-            value = _words(text, spans)
+            value = touched_words(text, spans)
         elif value is None and data.get("task") == CLASSES:
             value = []
         if given.get("was_cancelled"):
@@ -304,16 +305,6 @@ def _characters(text: str, spans: Sequence[Sequence[Any]]) -> list[tuple[int, in
     """Return spans of words as spans of characters."""
     words = word_places(text)
     return [(words[first][0], words[last - 1][1], kind) for first, last, kind in spans]
-
-
-def _words(text: str, spans: Sequence[tuple[int, int, str]]) -> list[list[Any]]:
-    """Return spans of characters as spans of the words that they touch."""
-    words = word_places(text)
-    found = []
-    for start, end, kind in spans:
-        touched = [place for place, (one, stop) in enumerate(words) if one < end and stop > start]
-        found.append([touched[0], touched[-1] + 1, kind])
-    return sorted(found)
 
 
 def matched(

@@ -34,6 +34,7 @@ _ROWS_IN_PARTS = ("generate", "paraphrase")
 _OWN = {"parts", "shards", "data", "dropped", "model", "checkpoints"}
 _LAST = (RESULTS, "bank.json")
 _LABELLING = ("ForSequenceClassification", "ForTokenClassification")
+_SECONDS_SILENT = 24 * 3600.0
 _HOLDER = re.compile(r"process (\d+) on (.+)")
 _DEEPEST, _MOST_FOLDERS = 6, 20_000
 _SECONDS_KEPT = 2.0
@@ -214,18 +215,26 @@ def _run_entry(name: str, folder: Path) -> RunEntry:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Return whether the process that the lock file names is alive.
+    """Return whether the process that the lock file names is alive, as far as that is known.
 
-    The lock itself is not tried: a run that starts at that moment would be refused.
+    The lock itself is not tried: a run that starts at that moment would be refused. A process of
+    another host counts as alive while the run's files change.
     """
     try:
-        text = (folder / LOCK).read_text(errors="replace")
+        text, locked = (folder / LOCK).read_text(errors="replace"), (folder / LOCK).stat().st_mtime
     except OSError:
         return False
     match = _HOLDER.match(text)
-    if match is None or match[2] != socket.gethostname():
-        return match is not None
-    return bool(psutil.pid_exists(int(match[1])))
+    if match is None:
+        return False
+    if match[2] != socket.gethostname():
+        places = (folder / LOCK, folder / "run.json", folder / "parts")
+        changed = max((one.stat().st_mtime for one in places if one.exists()), default=0.0)
+        return time.time() - changed < _SECONDS_SILENT
+    try:  # a process that has begun since then has the number of one that was killed
+        return bool(psutil.Process(int(match[1])).create_time() < locked + 1)
+    except psutil.Error:
+        return False
 
 
 def _is_classifier(file: Path) -> bool:

@@ -20,6 +20,7 @@ from tilth.view.annotations import (
     CLASSES,
     GRADE,
     GRADES,
+    NOBODY,
     SAME,
     SPANS,
     Annotation,
@@ -85,7 +86,7 @@ def bring(site: Site, asked: Asked) -> HttpReply:
     given = []
     for place, record in found:
         for name, value, note, flagged in record.answers:
-            person, seconds = name[:60], None
+            person, seconds = " ".join(name.split())[:60] or NOBODY, None
             if old := known.get((place, person)):  # other tools have no flags, notes or times
                 note, seconds = note or old.note, old.seconds
                 value = old.value if value is None and flagged else value  # a flag alone
@@ -93,7 +94,8 @@ def bring(site: Site, asked: Asked) -> HttpReply:
             given.append(Annotation(place, person, value, note, flagged, time.time(), seconds))
     notes.answer(sample.id, *given)
     left = len(records) - len(found)
-    said = f"taken in: {count_of(len(given), 'answer')}"
+    taken = len({(one.place, one.person) for one in given})
+    said = f"taken in: {count_of(taken, 'answer')}"
     if left:
         said += f"; left out, no rows of this sample: {count_of(left, 'record')}"
     return HttpReply(f"{said}.\n", "text/plain; charset=utf-8")
@@ -121,6 +123,7 @@ def write_set(
     chosen = [
         place for place, value in sorted(found.verdicts.items())
         if place not in flagged
+        and (sample.about.task != SPANS or items[place].words)  # no training takes no tokens
         and (kind == CORRECTED or is_right(sample.about.task, items[place], value))
     ]  # fmt: skip
     if not chosen:

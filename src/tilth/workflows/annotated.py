@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tilth.data.formats import as_number
-from tilth.data.labels import is_number
+from tilth.data.labels import is_number, plain_label
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
 from tilth.files import check_input, suggestion
@@ -85,7 +85,13 @@ def read_judged(path: Path) -> dict[str, Judged]:
     else:
         found = _merged(_of_file(path))
     if not found:
-        raise InputError(f"{path}: holds no answer: annotate a sample with tilth view first")
+        inside = sorted(item.parent.name for item in path.glob(f"*/{FILE}"))
+        remedy = (
+            f"those of its folder {inside[0]} are of the set of that name: name both"
+            if inside
+            else "annotate a sample with tilth view first"
+        )
+        raise InputError(f"{path}: holds no answer: {remedy}")
     return found
 
 
@@ -180,7 +186,9 @@ def apply_annotations(
 
     features = dataset.features
     table = dataset.data.table if dataset._indices is None else dataset.flatten_indices().data.table
-    column = label if label in features else label_column(table.schema)
+    if label is not None and label not in features:
+        raise InputError(f"no column {label!r}: there are {', '.join(features)}")
+    column = label or label_column(table.schema)
     tasks = {one.task for one in judged.values() if one.value is not None}
     if several := tasks & {CLASSES, SPANS}:
         raise InputError(
@@ -217,8 +225,9 @@ def apply_annotations(
                 new = found.value == str(True)
             elif isinstance(new, str) and is_number(kind):
                 new = _number(new, kind)
-            counts[CORRECTED] += new != old
-            labels[place] = new
+            if not _is_same(new, old):
+                counts[CORRECTED] += 1
+                labels[place] = new
     if not counts["annotated"]:
         raise InputError("no annotated row is in the set: give the run that was annotated")
     if column:
@@ -247,6 +256,11 @@ def apply_annotations(
         counts[reason] = reasons.count(reason)
     left = Dataset(kept, info=DatasetInfo(features=features))
     return AnnotatedRows(left, rejected, dict(counts))
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Tell whether two labels are the same, numbers as texts and float32 ones show them."""
+    return plain_label(one) == plain_label(other)
 
 
 def _scale(labels: list[Any]) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from tilth.data import Card, Curated, DatasetWriter, curate_rows, read_rows
-from tilth.data.card import CARD
+from tilth.data.card import CARD, SYNTHETIC
 from tilth.data.curate import REASONS
 from tilth.data.examples import Names, as_labelled
 from tilth.data.negative_pairs import SAMPLED
@@ -184,7 +184,8 @@ def _card(source: str, curated: Curated, annotated: AnnotatedRows | None) -> Car
             for name, count in {**people, **counts}.items()
             if name in (FLAGGED, NOT_EQUIVALENT, *REASONS) and count
         },
-        model=_model(curated.train),
+        model=(model := _model(curated.train)),
+        texts=SYNTHETIC if model else "as they came",
         seed=int(curated.settings["seed"]),
     )
 

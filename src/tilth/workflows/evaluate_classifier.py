@@ -15,7 +15,7 @@ import pyarrow as pa
 from tilth.classifiers.load import validation_split
 from tilth.data.examples import Examples, Source, open_rows, prefer_curated, read_examples
 from tilth.data.hashing import hash_of
-from tilth.data.sources import chosen_split
+from tilth.data.sources import chosen_split, refuse_split
 from tilth.errors import TilthError
 from tilth.evaluate import classify, tag
 from tilth.evaluate.expected_labels import check_kind, gold_of, names_in, read_gold
@@ -27,7 +27,7 @@ from tilth.models.classifier import Classifier, fingerprint_classifier, load_cla
 from tilth.models.names import trained_columns
 from tilth.runs import RESULTS, Progress, Run, read_run_json, refuse_inside
 from tilth.selftrain.pseudo_label import as_lists
-from tilth.workflows.predictors import Described
+from tilth.workflows.predictors import Described, warn_of_precision
 from tilth.workflows.settings import EvaluateSettings
 
 log = logging.getLogger(__name__)
@@ -88,13 +88,14 @@ def evaluate_to_run(
     names = [name] if settings.against is None else [name, settings.against]
     if out is not None:
         refuse_inside(out, data, named=names)
+    refuse_split(data, settings.split, "test")
     columns: dict[str, Any] = {"text": settings.text, "label": settings.label}
     if None in columns.values() and trained_columns(name):
         rows, _ = open_rows(prefer_curated(data), settings.split)
         told = trained_columns(name, rows.column_names)
         columns = {key: asked or told.get(key) for key, asked in columns.items()}
     examples = read_examples(data, split=settings.split, **columns)
-    models = [_load(one, device) for one in names]
+    models = [_load(one, device, settings.precision) for one in names]
     golds = []
     for model in models:
         check_kind(model, measured)
@@ -138,9 +139,10 @@ def evaluate_to_run(
     return Evaluated(scores, scoring.wrong(settings.wrong))
 
 
-def _load(name: str, device: str) -> Any:
+def _load(name: str, device: str, precision: str) -> Any:
     """Load a classifier or a tagger, or the descriptions of a task's labels."""
     if is_task(name):
+        warn_of_precision(name, precision)
         return Described.load(name, ENCODER, device)
     return load_classifier(name, device=device)
 
@@ -161,7 +163,11 @@ def warn_of_training_rows(
     folder = Path(name).expanduser()
     if not (folder / "run.json").is_file():
         return
-    sources = read_run_json(folder)["resolved"].get("sources")
+    run = read_run_json(folder)
+    if run["command"] == "export":
+        warn_of_training_rows(run["settings"]["model"], data, texts, text)
+        return
+    sources = run["resolved"].get("sources")
     if not isinstance(sources, dict):  # `grow` keeps the rows themselves
         sources = {"training": str(folder)} if (folder / "dataset").is_dir() else {}
     sets: dict[str, tuple[Source, str]] = {kind: (one, str(one)) for kind, one in sources.items()}
@@ -169,13 +175,19 @@ def warn_of_training_rows(
         with suppress(TilthError):
             if (held := validation_split(sources["train"])) is not None:
                 sets["validation"] = held, str(sources["train"])
+    told = trained_columns(name).get("text")
     for kind, (rows, source) in sets.items():
         split, known = "validation" if kind == "validation" else "train", set[tuple[str, ...]]()
-        for columns in (text, None):
+        for columns in (told, text, None):
             with suppress(TilthError):  # it is gone, or has other columns
                 given = chosen_split(prefer_curated(rows), split)
                 known |= {*read_examples(rows, text=columns, need_label=False, split=given).texts}
                 break
+        if not known:
+            log.warning(
+                "%s: could not be compared with the %s set of %s (%s): it is gone or was changed",
+                data, kind, name, source,
+            )  # fmt: skip
         if shared := sum(map(known.__contains__, texts)):
             is_split = kind == "train" and "validation" not in sets
             log.warning(

@@ -243,6 +243,8 @@ def training_reader(name: str) -> Callable[[], Dataset] | None:
     run, known = read_run_json(folder), trained_columns(name)
     text, label = known.get("text"), known.get("label")
     places = run["resolved"].get("sources", [run["resolved"].get("pairs")])
+    if isinstance(places, dict):  # of a classifier or a scorer
+        places = [places.get("train")]
     if not places or not all(isinstance(place, str) and Path(place).exists() for place in places):
         return None
     if run["command"] == "train simcse":

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 _README = """# {title}
 
-ONNX, {precision} weights, made with tilth from `{model}`. On {rows:,} texts it gave {same:.1%} the
-same {answers} as the model itself in float32; the largest difference of a label's probability is
-{difference:.4f}. At most {longest} tokens are read. `tilth predict` and `tilth evaluate` take this
-folder; without tilth:
+ONNX, {precision} weights, made with tilth from `{model}`. On {rows:,} texts, {same:.1%} of its
+{answers} are those of the model itself in float32; the largest difference of a label's probability
+is {difference:.4f}. At most {longest} tokens are read. `tilth predict` and `tilth evaluate` take
+this folder; without tilth:
 
 ```python
 import numpy as np, onnxruntime
@@ -201,7 +201,7 @@ def _write_card(run: Run, given: Classifier, results: Mapping[str, Any]) -> None
         title="Tagger" if of_tokens else "Classifier",
         precision=run.settings["precision"],
         model=run.settings["model"],
-        answers="tags for all tokens of a text" if of_tokens else "answers",
+        answers="answers, all tags of a text," if of_tokens else "answers",
         shape="(1, tokens, tags)" if of_tokens else "(1, labels)",
         example='"A text.", "Another."' if given.texts_per_input == 2 else '"A text."',
         longest=given.max_length,

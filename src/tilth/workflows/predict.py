@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tilth.data import Card, DatasetWriter, fingerprint, load_folder
 from tilth.data.examples import Source, check_texts, input_columns, make_room, open_rows
 from tilth.data.labels import is_list, is_text
-from tilth.data.sources import folder_configs
+from tilth.data.sources import folder_configs, refuse_split
 from tilth.errors import InputError
 from tilth.generation.label_fit import UNRELATED
 from tilth.limits import settings_of
@@ -120,6 +120,7 @@ def predict_to_run(
     named = _name_of(model)
     if isinstance(data, str | Path):
         refuse_inside(out, str(data), named=[named])
+    refuse_split(data, settings.split)
     rows, where = open_rows(data, settings.split, tell=settings.split == "train")
     if not len(rows):
         raise InputError(f"{where}the set has no rows: give texts")

@@ -117,12 +117,12 @@ def load_predictor(model: str | Classifier, asked: Prediction, device: str) -> P
     if not isinstance(model, str):
         return _labeller(model, asked)
     if is_task(model):
-        _warn_of_precision(model, asked)
+        warn_of_precision(model, asked.precision)
         return _described(model, device, asked)
     if asked.encoder is not None:
         raise InputError(f"encoder is for a task file, and {model!r} is a model: leave it out")
     if (encoder := _encoder(model, device)) is not None:
-        _warn_of_precision(model, asked)
+        warn_of_precision(model, asked.precision)
         if asked.probabilities:
             raise InputError(
                 f"{model!r} gives vectors, which have no probabilities: leave them out"
@@ -172,11 +172,12 @@ def _labeller(classifier: Classifier, asked: Prediction) -> Predictor:
     return Predictor(classifier.kind, model, fingerprint_classifier(classifier), adds, texts, label)
 
 
-def _warn_of_precision(model: str, asked: Prediction) -> None:
-    if asked.precision != "auto":
+def warn_of_precision(model: str, precision: str) -> None:
+    """Warn that a precision is ignored where texts are compared as embeddings."""
+    if precision != "auto":
         log.warning(
             "precision %s is ignored: it is for classifiers and taggers, and %r makes embeddings",
-            asked.precision, model,
+            precision, model,
         )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from tilth.models.names import ENCODER
 from tilth.report.encoders import EncoderComparison, write_encoder_report
 from tilth.report.systems import generated_words
 from tilth.runs import Progress, refuse_inside, write_results
+from tilth.runs.out_folder import refuse_without
 from tilth.workflows.evaluate_sts import WRONG_PAIRS, Scores, bars_of, curve_of, measure, remarks
 from tilth.workflows.settings import EncoderOptions
 
@@ -83,6 +84,8 @@ def train_and_measure(
     if options.drop_overlap and sts is None:
         raise InputError("drop-overlap needs the sets: say with --sts where they lie")
     refuse_inside(out, source, named=(base, sts))
+    if sts is None and not overwrite:
+        refuse_without(out, "scores", "--sts")
     found = [] if sts is None else read_sets(sts, columns=known_columns(sts, *training.names))
     check_sets(found, "all")
     parts = read_pairs(source, seed=training.seed, names=training.names)

@@ -13,12 +13,14 @@ from tilth.classifiers.load import NamedTexts, check_disjoint
 from tilth.classifiers.settings import ClassifierTraining
 from tilth.data.examples import read_examples
 from tilth.encoders.graded_pairs import LABEL, TEXT_A, TEXT_B, read_dev_pairs, read_pairs
+from tilth.encoders.parallel_pairs import places_of
 from tilth.errors import TilthError
 from tilth.metrics.correlation import bootstrap_spearman, pearson, spearman
 from tilth.metrics.significance import RESAMPLES, percentile_interval
 from tilth.paraphrase.similarity import without_symbols
 from tilth.report.systems import generated_words
 from tilth.runs import finished_results, refuse_inside, write_results
+from tilth.runs.out_folder import refuse_without
 from tilth.workflows.settings import ScorerOptions
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ def train_scorer(
     training = options.training
     read = filter(None, (options.validation, options.test, options.first))
     refuse_inside(out, pairs, *read, named=[options.base])
+    if options.test is None and not overwrite:
+        refuse_without(out, "tested", "--test")
     names = options.text, options.label
     parts = read_pairs(pairs, seed=training.seed, split=options.validation is None, names=names)
     held, train, test, highest = parts.validation, parts.train, None, parts.highest
@@ -85,7 +89,7 @@ def train_scorer(
     train_on_examples(
         _rows(train, options), chosen, settings, out,
         recorded={"symbols": options.symbols},
-        facts={"sources": {name: where for name, where in given.items() if where is not None}},
+        facts={"sources": {name: places_of(one)[0] for name, one in given.items() if one}},
     )  # fmt: skip
     found = finished_results(out)
     tested = {} if test is None else _compare(out, test, options, device)

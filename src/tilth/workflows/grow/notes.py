@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilth.metrics.significance import Interval
-from tilth.report.systems import figure, figure_cell, figures_of, signed_words
+from tilth.report.systems import figure, figure_cell, figures_of, gain_name, signed_words
 from tilth.runs import read_run_json
 from tilth.runs.progress import duration_words
 from tilth.workflows.grow.arms import Arm
@@ -234,6 +234,6 @@ def test_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return each system's test accuracy with its interval, and the gains over the others."""
     tested = results["tested"]
     lines = [(one["name"], one["scores"], "") for one in tested["systems"]]
-    lines += [(f"gain over {name}", gain, "+") for name, gain in tested["differences"].items()]
+    lines += [(gain_name(name, gain), gain, "+") for name, gain in tested["differences"].items()]
     key = next(iter(figures_of(lines[0][1])))
     return [(name, *figure_cell(found[key], sign)) for name, found, sign in lines]

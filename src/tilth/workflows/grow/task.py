@@ -343,7 +343,15 @@ def open_raw(raw: Sequence[str], out: Path, *, device: str) -> Bank | None:
         return None
     if is_bank(raw):
         return open_named(as_path(raw[0]), device=device)
-    return build_named(out / BANK, raw, _ENCODER, BankSettings(quiet=True), device=device)
+    try:
+        return build_named(out / BANK, raw, _ENCODER, BankSettings(quiet=True), device=device)
+    except InputError as error:
+        if "--column" not in str(error):
+            raise
+        raise InputError(
+            f"{error}: of a bank (tilth bank build {raw[0]} --column NAME --out BANK), and give "
+            "that with --raw"
+        ) from error
 
 
 def domain_similarity(bank: Bank, task: GrowTask) -> dict[str, float | bool]:
