@@ -181,7 +181,7 @@ def test_data_frames_are_read_and_other_types_refused() -> None:
         open_rows([{"sentence": "x"}, None], "train")
     named = read_examples(Dataset.from_dict({"Body": ["x"], "Mood": ["y"]}), label="Mood")
     assert named.columns == ("Body",)
-    with pytest.raises(InputError, match=r"^A dog sleeps.: no such file .* rows: \[{.text"):
+    with pytest.raises(InputError, match=r"^A dog sleeps.: no such file .* into a list"):
         open_rows("A dog sleeps.", "train")
     with pytest.raises(InputError, match=r"row 1 .*: 3 is no row: give texts, or dicts"):
         open_rows(["x", 3], "train")
@@ -199,6 +199,22 @@ def test_data_frames_are_read_and_other_types_refused() -> None:
         assert open_rows(given, "train")[0]["text"][:] == ["x", None]
     with pytest.raises(InputError, match="the rows are of type generator: give a data set"):
         read_examples(row for row in rows)  # type: ignore[arg-type]
+
+
+def test_a_column_of_splits_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"text": f"x{n}", "label": "a", "Split": ("train", "dev")[n > 2]} for n in range(4)]
+    assert len(read_examples(rows, text="text")) == 4
+    assert "column 'Split' is not looked at: all rows are read (3 train, 1 dev)" in caplog.text
+    caplog.clear()
+    read_examples([{**row, "Split": "a"} for row in rows], text="text")
+    read_examples([{**row, "Split": "test"} for row in rows], text="text")
+    assert not caplog.records
+
+
+def test_columns_that_look_like_a_row_are_told() -> None:
+    rows = [{"5.0": "4.2", "A man with a hat is dancing.": "x", "A man dances.": "y"}]
+    with pytest.raises(InputError, match="the first line seems to be a row: write the columns"):
+        read_examples(rows)
 
 
 def test_text_and_label_name_the_columns() -> None:

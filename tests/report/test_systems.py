@@ -8,6 +8,9 @@ from tilth.report.systems import (
     MAJORITY,
     TEACHER,
     TFIDF,
+    figure,
+    gain_name,
+    interval,
     unsure_gains,
     warnings_of,
 )
@@ -69,3 +72,19 @@ def test_a_model_that_answers_one_label_alone_is_warned_of() -> None:
         "Warning: this model answers 'no' for all 14 rows: train longer (--epochs), or train with "
     )
     assert tested({"no": 13, "yes": 1}) == []
+
+
+@pytest.mark.parametrize(("key", "more"), [("macro_f1", {"micro_f1": {"value": 0.0}}), ("f1", {})])
+def test_a_model_that_finds_nothing_is_warned_of(key: str, more: dict[str, Any]) -> None:
+    for value, count in ((0.0, 1), (0.1, 0)):
+        scores = {"n": 14, key: {"value": value}, "classes": {}, **more}
+        tested = {"systems": [{"name": "trained", "scores": scores}], "differences": {}}
+        lines = warnings_of({"source": "RUN", "base": "starter-encoder", "tested": tested})
+        assert len([line for line in lines if "F1 0 on 14 rows: train longer" in line]) == count
+
+
+def test_small_losses_are_no_negative_zero() -> None:
+    assert figure({"value": -0.04}, "+") == "+0.0"
+    assert interval({"low": -0.04, "high": 0.04}) == "0.0 to 0.0"
+    assert gain_name("SetFit", {"accuracy": {"value": -0.04}}) == "gain over SetFit"
+    assert gain_name("SetFit", {"accuracy": {"value": -0.06}}) == "loss to SetFit"

@@ -71,6 +71,7 @@ def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
         (["recipe", "list", "--no"], "error: No such option: --no"),
         (["nothing"], "error: No such command 'nothing': see tilth --help"),
         (["train", "classifier", "x", "--base", ""], "error: --base is followed by an empty value"),
+        (["train", "classifier", "x", "--out="], "error: --out is followed by an empty value"),
         (["recipe", "show", "\udcff"], r"error: \udcff: is not UTF-8: rename the file, or"),
     ],
 )

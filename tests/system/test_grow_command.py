@@ -35,9 +35,11 @@ def test_a_plan_tries_nothing(asked: list[object], tmp_path: Path) -> None:
     for words in ("retrieved", "SetFit", "search round 1", "one training"):
         assert words in done.stdout
     assert "shortest search" in done.stderr
+    assert "beyond the budget: about" in done.stderr
     assert not (tmp_path / "out").exists()
     plan = json.loads(tilth(*asked, "--plan", "--json").stdout)
     assert plan["seconds"] > plan["least"] > 0
+    assert plan["testing"] > 0
     assert plan["too_short"] is None
     assert "give --budget" in tilth(*asked, "--plan", "--budget", "1s").stderr
     assert "too short" in error_of(*asked, "--budget", "1s")

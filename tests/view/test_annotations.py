@@ -211,6 +211,23 @@ def test_spans_count_the_words_of_tokens_that_hold_several_or_none(tmp_path: Pat
     assert [item.words[first:last] for first, last, _ in item.made] == [["New", "York"], ["Anna"]]
 
 
+def test_spans_of_tokens_inside_words_are_those_of_the_words(tmp_path: Path) -> None:
+    rows = {
+        "text": ['"Hi", said John.', "Anna-Lena saw Rome!", "not the tokens"],
+        "tokens": [['"', "Hi", '"', ",", "said", "John", "."],
+                   ["Anna", "-", "Lena", "saw", "Rome", "!"], ["Ada", "flew"]],
+        "tags": [["O"] * 5 + ["B-PER", "O"], ["B-PER", "I-PER", "I-PER", "O", "B-LOC", "O"],
+                 ["B-PER", "O"]],
+    }  # fmt: skip
+    folder = write_run(tmp_path / "run", rows, parts=1)
+    made = {item.text: item.made for item in draw(folder, task="spans", chosen=RowFilter()).items}
+    assert made == {
+        '"Hi", said John.': [[2, 3, "PER"]],
+        "Anna-Lena saw Rome!": [[0, 1, "PER"], [2, 3, "LOC"]],
+        "not the tokens": [[0, 1, "PER"]],
+    }
+
+
 def test_classes_and_tags_of_many_rows_are_those_of_the_rows(tmp_path: Path) -> None:
     rows = {"text": [f"text {n}" for n in range(5_000)],
             "labels": [[f"l{n % 7}", f"m{n % 11}"] for n in range(5_000)]}  # fmt: skip

@@ -17,7 +17,7 @@ from tilth.view.rows import row_key
 from tilth.workflows.annotated import Judged, apply_annotations, read_judged
 from tilth.workflows.curate import curate_folder
 
-PLAIN = CurateOptions(smoothing=0.0, sampled_pairs=0, validation=0.0)
+PLAIN = CurateOptions(smoothing=0.0, sampled_pairs=0, validation_share=0.0)
 
 
 def rows(count: int = 8) -> list[dict[str, Any]]:
@@ -89,6 +89,12 @@ def test_a_grade_that_agrees_corrects_nothing() -> None:
     key = row_key("a", "c", "0.6")
     found = apply_annotations(rows, {key: Judged("grade", 3, False, "0.6")})
     assert (found.counts["corrected"], found.dataset["label"][:]) == (0, [0.6, 1.0])
+    written = Dataset.from_dict({"text_a": ["a"], "text_b": ["c"], "label": ["0.60"]})
+    narrow = rows.cast_column("label", Value("float32"))
+    for one in (written, narrow):
+        found = apply_annotations(one, {key: Judged("grade", 3, False, "0.6")})
+        assert (found.counts["annotated"], found.counts.get("corrected", 0)) == (1, 0)
+        assert found.dataset["label"][0] == one["label"][0]
 
 
 def test_a_reason_of_an_earlier_drop_is_replaced() -> None:
@@ -212,6 +218,9 @@ def test_what_cannot_be_applied_is_said(source: Path, tmp_path: Path) -> None:
     annotated(tmp_path / "empty", "class", {})
     with pytest.raises(InputError, match="holds no answer"):
         read_judged(tmp_path / "empty")
+    annotated(tmp_path / "more" / "curated", "class", {0: "1"})
+    with pytest.raises(InputError, match="holds no answer: those of its folder curated"):
+        read_judged(tmp_path / "more")
     with pytest.raises(InputError, match="no annotated row is in the set"):
         apply_annotations(Dataset.from_list(rows()), {"other": Judged("class", "1", False)})
     annotated(tmp_path / "notes", "class", {0: "x"})

@@ -401,10 +401,29 @@ def test_rows_that_a_model_was_trained_on_are_counted(
         "test.jsonl: 1 of 3 rows are in the train", "test.jsonl: 1 of 3 rows are in the validation",
     ]  # fmt: skip
     caplog.clear()
+    export = {"model": str(tmp_path / "other")}
+    Run.open(tmp_path / "int8", command="export", settings=export, fingerprints={}, parts=1)
+    warned(str(tmp_path / "int8"), known)
+    assert [record.getMessage().partition(" set of")[0] for record in caplog.records] == [
+        line.partition(" set of")[0] for line in lines
+    ]
+    caplog.clear()
     named = [{"id": "a", "said": f"Row {n}.", "label": "a"} for n in "123"]
     with Run.open(
         tmp_path / "named", command="train classifier", settings={}, fingerprints={}, parts=1
     ) as run:
         run.resolve("sources", lambda: {"train": str(write_rows(tmp_path / "named.jsonl", named))})
     warned(str(tmp_path / "named"), read_examples(named, text="said"))
+    assert "3 of 3 rows are in the train set" in caplog.text
+    caplog.clear()
+    other = read_examples([{"body": row["said"], "label": "a"} for row in named], text="body")
+    warned(str(tmp_path / "named"), other)
+    assert "could not be compared with the train set" in caplog.text
+    with Run.open(
+        tmp_path / "told", command="train classifier", settings={}, fingerprints={}, parts=1
+    ) as run:
+        run.resolve("sources", lambda: {"train": str(tmp_path / "named.jsonl")})
+        run.resolve("columns", lambda: {"text": "said", "label": "label"})
+    caplog.clear()
+    warned(str(tmp_path / "told"), other)
     assert "3 of 3 rows are in the train set" in caplog.text

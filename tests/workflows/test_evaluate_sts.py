@@ -53,6 +53,19 @@ def test_rows_that_an_encoder_was_trained_on(
     assert training_reader(str(tmp_path / "run")) is None
 
 
+def test_rows_that_a_scorer_was_trained_on(tmp_path: Path) -> None:
+    pairs = {"text_a": DOGS, "text_b": CATS, "label": [n % 2 for n in range(30)]}
+    source = write_rows(tmp_path / "pairs.jsonl", pairs)
+    write_run(tmp_path / "run", [])
+    asked = read_json(tmp_path / "run" / "run.json") | {
+        "command": "train scorer", "resolved": {"sources": {"train": str(source)}},
+    }  # fmt: skip
+    (tmp_path / "run" / "run.json").write_text(json.dumps(asked))
+    read = training_reader(str(tmp_path / "run"))
+    assert read is not None
+    assert sorted(read()["text_a"]) == sorted(DOGS)
+
+
 def test_the_encoder_of_a_classifier_is_said_to_be_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

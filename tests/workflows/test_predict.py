@@ -287,6 +287,11 @@ def test_a_split_and_a_folder_of_files(tmp_path: Path, caplog: pytest.LogCapture
     assert len(made) == len(both["validation"])
     with pytest.raises(InputError, match="no split 'dev'"):
         predict("class", both, split="dev")
+    file = write_rows(tmp_path / "all.jsonl", [{"text": TEXTS[0], "split": "test"}])
+    with pytest.raises(InputError, match="no split 'test': its rows are not divided"):
+        predict("class", file, split="test")
+    (tmp_path / "all.jsonl").rename(tmp_path / "my-test.jsonl")
+    assert len(predict("class", tmp_path / "my-test.jsonl", split="test", quiet=True)) == 1
 
 
 @pytest.mark.parametrize(

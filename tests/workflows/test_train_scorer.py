@@ -14,7 +14,7 @@ from tilth.classifiers.examples import LabeledExamples
 from tilth.classifiers.settings import Finetuning
 from tilth.errors import InputError
 from tilth.models import load_scorer
-from tilth.runs import RunMismatch
+from tilth.runs import RunMismatch, write_results
 from tilth.workflows.settings import ScorerOptions
 from tilth.workflows.train_scorer import train_scorer
 
@@ -82,6 +82,9 @@ def test_the_best_seed_on_dev_is_kept_and_a_finished_run_is_read(
     assert all(bool((weights[name] == again[name]).all()) for name in weights)
     with pytest.raises(RunMismatch, match="symbols"):
         train(pairs, tmp_path / "run", replace(several, symbols=True))
+    write_results(tmp_path / "run", {**first, "tested": {"run": {"n": 3}}})
+    with pytest.raises(InputError, match="hold figures of --test: give it again"):
+        train(pairs, tmp_path / "run", several)
 
 
 def test_symbols_are_removed_unless_they_are_kept(

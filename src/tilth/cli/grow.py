@@ -116,5 +116,10 @@ def _print_plan(plan: Plan, settings: Growth, *, as_json: bool) -> None:
     say(
         f"shortest search: {duration_words(plan.least)}; everything: {duration_words(plan.seconds)}"
     )
+    if plan.testing:
+        say(
+            f"then, beyond the budget: about {duration_words(plan.testing)} to train the simple "
+            "ways for the test set"
+        )
     if short is not None:
         say(short)

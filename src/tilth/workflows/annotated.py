@@ -225,9 +225,9 @@ def apply_annotations(
                 new = found.value == str(True)
             elif isinstance(new, str) and is_number(kind):
                 new = _number(new, kind)
-            if not _is_same(new, old):
-                counts[CORRECTED] += 1
-                labels[place] = new
+            is_other = plain_label(new) != plain_label(old)  # of 0.2 and "0.20" neither is wrong
+            counts[CORRECTED] += is_other
+            labels[place] = new if is_other else labels[place]
     if not counts["annotated"]:
         raise InputError("no annotated row is in the set: give the run that was annotated")
     if column:
@@ -256,11 +256,6 @@ def apply_annotations(
         counts[reason] = reasons.count(reason)
     left = Dataset(kept, info=DatasetInfo(features=features))
     return AnnotatedRows(left, rejected, dict(counts))
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Tell whether two labels are the same, numbers as texts and float32 ones show them."""
-    return plain_label(one) == plain_label(other)
 
 
 def _scale(labels: list[Any]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
@@ -183,9 +184,9 @@ def warn_of_training_rows(
                 given = chosen_split(prefer_curated(rows), split)
                 known |= {*read_examples(rows, text=columns, need_label=False, split=given).texts}
                 break
-        if not known:
+        if not known and os.path.exists(source):
             log.warning(
-                "%s: could not be compared with the %s set of %s (%s): it is gone or was changed",
+                "%s: could not be compared with the %s set of %s (%s): it cannot be read as then",
                 data, kind, name, source,
             )  # fmt: skip
         if shared := sum(map(known.__contains__, texts)):

@@ -48,6 +48,7 @@ class Plan:
         bounds: number of folds after each rung.
         rungs: name, arms, trainings and seconds of each rung, if the budget allows it.
         least: seconds of the shortest search that leaves a model.
+        testing: seconds of the simple ways' trainings for the test set, after the budget.
     """
 
     base: str
@@ -59,6 +60,7 @@ class Plan:
     bounds: Sequence[int]
     rungs: Sequence[tuple[str, int, int, float]]
     least: float
+    testing: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -102,14 +104,18 @@ def make_plan(
         if not saved:
             raise InputError(_nothing_left(made, settings))
         least = sum(kept.values()) + min(map(cost, saved)) * (1 + bool(bounds))
-        simple = sum(cost(arm) for arm in usable if arm.is_simple)
+        costs = [cost(arm) for arm in usable if arm.is_simple]
+        simple = sum(costs)
+        testing = (
+            sum(one for one in costs if one <= settings.seconds) if task.test is not None else 0.0
+        )
         first = bounds[0] if bounds else 1
         # Once more for the kept model, which may be the average of two of them.
         is_long = sum(kept.values()) + (first + 1) * simple > left
         used = [1, *bounds] if first > 1 and is_long else bounds
         return Plan(
             base, why, speeds, kept, dropped, [(arm.name, cost(arm)) for arm in usable], used,
-            rungs_of(usable, used, cost), least,
+            rungs_of(usable, used, cost), least, testing,
         )  # fmt: skip
 
     if settings.base is not None:
