@@ -42,6 +42,20 @@ def test_the_list_says_how_far_each_run_is(tmp_path: Path) -> None:
     assert "running" in visitor.client.get("/live/runs").text
 
 
+@pytest.mark.parametrize("host", [socket.gethostname(), "another-host"])
+def test_a_run_that_was_killed_is_not_running(host: str, tmp_path: Path) -> None:
+    """Its process has another's number by now, or was on a host that cannot be asked."""
+    run = write_run(tmp_path / "killed", parts=3, done=1)
+    lock = run / ".tilth-lock"
+    lock.write_text(f"process {os.getpid()} on {host}")
+    page = Visitor(tmp_path).page("/")
+    assert page.shows("killed generate running 1 / 3")
+    for file in (lock, run / "run.json", run / "parts"):
+        os.utime(file, (1e9, 1e9))
+    page = Visitor(tmp_path).page("/")
+    assert page.shows("killed generate stopped 1 / 3")
+
+
 def test_a_damaged_data_set_does_not_hide_the_others(tmp_path: Path) -> None:
     write_run(tmp_path / "pairs")
     (tmp_path / "bad").mkdir()

@@ -282,6 +282,20 @@ def test_a_flag_from_argilla_takes_no_answer_away(visitor: Visitor, tmp_path: Pa
     assert (answer.value, answer.flagged) == ("1", True)
 
 
+def test_names_of_people_in_files_are_tidied(visitor: Visitor, tmp_path: Path) -> None:
+    judge(visitor, "1")
+    record = json.loads(
+        visitor.client.get("/file?run=pairs&sample=1&format=jsonl").text.split("\n")[0]
+    )
+    (own,) = record["annotations"]
+    record["annotations"] = [{**own, "person": name} for name in ("", " Bo \n Ek ", "Bo Ek")]
+    headers = {"Origin": BASE, "X-CSRF": visitor.keys.csrf}
+    done = visitor.client.post("/import?run=pairs&sample=1", content=json.dumps(record),
+                               headers=headers)  # fmt: skip
+    assert done.text == "taken in: 2 answers.\n"
+    assert {one.person for one in notes(tmp_path).answers(1)} == {"Ann", "Bo Ek", "someone"}
+
+
 def test_other_formats_are_refused(visitor: Visitor) -> None:
     visitor.page("/file?run=pairs&sample=1&format=odd", 400)
     answer = visitor.client.get("/file?run=pairs&sample=1&format=label-studio-config")

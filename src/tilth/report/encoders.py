@@ -17,7 +17,7 @@ SHOWN_PAIRS = 8  # of each list; the rest unfolds
 BAR_WIDTH = 33  # pixels that a bar with its figure needs
 LEAST_WIDTH = 220  # pixels of a chart
 # Metric -> its explanation.
-METRICS = {
+MEANINGS = {
     "Spearman": "how far an encoder's cosines put the pairs of a set in the order people did. 100 "
     "is the same order, 0 none of it, below 0 the reverse.",
     "Pearson": "how near an encoder's cosines lie to a straight line of people's scores of the "
@@ -67,7 +67,7 @@ class EncoderComparison:
 
     Attributes:
         scores: sets and encoders are shown in the order of their first score.
-        metric: of the scores, one of `METRICS`.
+        metric: of the scores, one of `MEANINGS`.
         interval: meaning of `low` and `high`.
         wrong: encoder -> pairs with `set`, `text_a`, `text_b`, `gold`, `cosine`, and `gold_rank`
             and `cosine_rank`: the share of pairs below it, 0 (least similar) to 1 (most similar).
@@ -122,7 +122,7 @@ def write_encoder_report(
         "encoders",
         title=title,
         kind="report of sentence encoders",
-        claim=f"Every figure is a {metric} correlation times 100: {METRICS[metric]}",
+        claim=f"Every figure is a {metric} correlation times 100: {MEANINGS[metric]}",
         made=list(facts),
         metric=metric,
         interval=interval,

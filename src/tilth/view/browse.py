@@ -96,7 +96,7 @@ def one_row(site: Site, asked: Asked) -> HttpReply:
     store = site.store(entry)
     found = store.file_of(row) if row is not None else None
     if row is None or found is None:
-        raise NotFoundError(f"{entry.name}: there is no row {row} (yet)")
+        raise NotFoundError(f"{entry.title}: there is no row {row} (yet)")
     (shown,) = store.fetch([row])
     try:
         detail = detail_of(*found, (shown["first"], shown["text"]))
@@ -128,10 +128,10 @@ def report(site: Site, asked: Asked) -> HttpReply:
     """Return the report of a run."""
     entry = site.entry(asked)
     if not entry.has_report:
-        raise NotFoundError(f"{entry.name}: the run has no report: tilth report writes it")
+        raise NotFoundError(f"{entry.title}: the run has no report: tilth report writes it")
     file = (entry.folder / "report.html").resolve()
     if entry.folder.resolve() not in file.parents:
-        raise NotFoundError(f"{entry.name}: report.html is a link out of the run: tilth report "
+        raise NotFoundError(f"{entry.title}: report.html is a link out of the run: tilth report "
                             "writes it anew")  # fmt: skip
     return HttpReply(file.read_bytes(), policy=_REPORT_POLICY)
 

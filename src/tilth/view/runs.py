@@ -74,6 +74,11 @@ class RunEntry:
     copy: Path | None = None
 
     @property
+    def title(self) -> str:
+        """Its name on pages: of the folder that was opened, that of the folder."""
+        return self.folder.absolute().name if self.name == "." else self.name
+
+    @property
     def is_in_parts(self) -> bool:
         """Whether its rows are read from its parts, which are never written again."""
         return self.copy is None and self.command in _ROWS_IN_PARTS
@@ -119,7 +124,7 @@ class RunEntry:
     @property
     def no_rows(self) -> str:
         """Say that there is nothing to read."""
-        return f"{self.name}: {self.command}, {self.state}: there are no rows to read"
+        return f"{self.title}: {self.command}, {self.state}: there are no rows to read"
 
     @cached_property
     def has_report(self) -> bool:

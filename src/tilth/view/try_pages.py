@@ -137,7 +137,7 @@ def _rewrite(site: Site, form: Fields) -> tuple[Work, bool]:
     text = _text(form, "text")
     settings = RewriteSettings(
         meaning=_number(form, "meaning"), wording=_number(form, "wording"),
-        tries=int(_number(form, "tries")), n=_CANDIDATES,
+        tries=_whole(form, "tries"), n=_CANDIDATES,
     )  # fmt: skip
     bench, models = site.bench, site.bench.models
 
@@ -161,12 +161,11 @@ def _generate(site: Site, form: Fields) -> tuple[Work, bool]:
 
     task = parse_task(form.get("task", ""), most_labels=_MOST_LABELS)
     inputs = _inputs_of(task, form)
-    count = _number(form, "attempts")
+    count = _whole(form, "attempts")
     if not 1 <= count <= _MOST_ATTEMPTS:
-        raise InputError(f"attempts is {count:g}: give 1 to {_MOST_ATTEMPTS}")
-    count = int(count)
+        raise InputError(f"attempts is {count}: give 1 to {_MOST_ATTEMPTS}")
     settings = GenerateSettings(
-        decay=_number(form, "decay"), seed=int(_number(form, "seed")),
+        decay=_number(form, "decay"), seed=_whole(form, "seed"),
         per_input=count if task.is_pair else 1, max_tries=count if task.is_pair else 1,
     )  # fmt: skip
     bench, models = site.bench, site.bench.models
@@ -263,6 +262,13 @@ def _text(form: Fields, name: str) -> str:
     if not text:
         raise InputError(f"the {name} is empty: write something")
     return text
+
+
+def _whole(form: Fields, name: str) -> int:
+    value = _number(form, name)
+    if not isinstance(value, int):
+        raise InputError(f"{name} is {value:g}: give a whole number")
+    return value
 
 
 def _number(form: Fields, name: str) -> float:

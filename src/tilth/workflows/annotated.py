@@ -185,7 +185,7 @@ def apply_annotations(
     from tilth.data.labels import class_names
 
     features = dataset.features
-    table = dataset.data.table if dataset._indices is None else dataset.flatten_indices().data.table
+    table = dataset.with_format("arrow")[:]
     if label is not None and label not in features:
         raise InputError(f"no column {label!r}: there are {', '.join(features)}")
     column = label or label_column(table.schema)
