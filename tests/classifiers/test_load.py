@@ -260,11 +260,25 @@ def test_labels_that_differ_in_case_alone_are_told(
     rows = [{"text": f"{name} {n}", "label": name} for n in range(9) for name in names]
     file = write_rows(tmp_path / "rows.jsonl", rows)
     read_training_sets(TaskSources(str(file)), tags=False)
-    (said,) = [line for line in caplog.messages if "in case or spaces alone" in line]
+    (said,) = [line for line in caplog.messages if "labels differ in" in line]
     assert said == (
-        f"{file}: labels differ in case or spaces alone: 'Bird' and 'bird', 'Sea  bird' and "
-        "'sea bird': give them one spelling if they are one"
+        f"{file}: labels differ in case, spaces or the form of a number alone: 'Bird' and 'bird', "
+        "'Sea  bird' and 'sea bird': give them one spelling if they are one"
     )
+
+
+def test_labels_that_are_equal_numbers_or_several_in_one_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for names, said in (
+        (("1", "1.0", "2"), "form of a number alone: '1' and '1.0': give"),
+        (("Rain", "sun", "rain | Sun"), "label 'rain | Sun' is read as one, and its parts are"),
+        (("Rain", "sun", "rain; snow"), ""),
+    ):
+        rows = [{"text": f"{name} {n}", "label": name} for n in range(9) for name in names]
+        caplog.clear()
+        read_training_sets(TaskSources(str(write_rows(tmp_path / "r.jsonl", rows))), tags=False)
+        assert said in caplog.text if said else not caplog.records
 
 
 def test_a_label_that_may_be_misspelt_is_told(

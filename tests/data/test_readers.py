@@ -34,10 +34,12 @@ READERS = (read_texts, read_rows, read_examples, load_folder)
 CONTENTS = {
     "a.txt": "One.\nTwo, with comma.\n",
     "a.jsonl": '{"text": "One."}\n{"text": "Two, with comma."}\n',
+    "list.json": '\n[{"text": "One."},\n\n {"n": 2, "text": "Two, with comma."}]\n',
+    "lines.json": '{"text": "One."}\n{"text": "Two, with comma."}\n',
     "a.csv": 'text,n\nOne.,1\n"Two, with comma.",2\n',
     "a.tsv": "text\tn\nOne.\t1\nTwo, with comma.\t2\n",
 }
-FIRST_LINE = {"a.txt": 1, "a.jsonl": 1, "a.csv": 2, "a.tsv": 2}
+FIRST_LINE = {"a.txt": 1, "a.jsonl": 1, "list.json": 1, "lines.json": 1, "a.csv": 2, "a.tsv": 2}
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
@@ -48,6 +50,13 @@ def test_each_format_plain_and_gz(tmp_path: Path, name: str, ending: str) -> Non
     assert rows["text"][:] == ["One.", "Two, with comma."]
     first = FIRST_LINE[name]
     assert rows["origin"][:] == [f"{path}:{first}", f"{path}:{first + 1}"]
+
+
+def test_lists_are_read_where_they_are_named_and_not_in_folders(tmp_path: Path) -> None:
+    put(tmp_path / "a.jsonl", CONTENTS["a.jsonl"])
+    named = put(tmp_path / "more.json", '[{"text": "Three."}]')
+    assert read_texts(tmp_path)["text"][:] == ["One.", "Two, with comma."]
+    assert read_texts(named)["text"][:] == ["Three."]
 
 
 def test_parquet_without_columns_is_read(tmp_path: Path) -> None:
@@ -163,8 +172,8 @@ def test_empty_lines_are_skipped_and_counted(
         ("a.txt.gz", b"", ["holds no text"]),
         ("a.txt", gzip.compress(b"x"), [":1: the file is compressed with gz: name it a.txt.gz"]),
         ("a.jsonl", '{"text": "a"}\n{"text": \n', [":2: no JSON: Expecting value at character"]),
-        ("a.jsonl", '{"text": "a"}\n["b"]\n', [":2: the line holds a JSON list, not an object"]),
-        ("a.jsonl", "\n5", [":2: the line holds a JSON number"]),
+        ("a.jsonl", '{"text": "a"}\n["b"]\n', [":2: holds a JSON list, not an object"]),
+        ("a.jsonl", "\n5", [":2: holds a JSON number"]),
         ("a.jsonl", "[" * 100_000, [":1: nested too deep"]),
         ("a.jsonl", '{"text": "a", "n": ' + "1" * 5_000 + "}", [":1: a number is too long: write"]),
         ("a.jsonl", '{"text": "a"}\n{"label": "b"}', [":2: no column 'text': there are label"]),
@@ -188,7 +197,14 @@ def test_empty_lines_are_skipped_and_counted(
         ("a.parquet", b"PAR1 not really", ["no readable Parquet"]),
         ("a.parquet", b"", ["no readable Parquet"]),
         ("a.docx", b"x", ["the ending is not known: use .txt, .jsonl"]),
-        ("a.json", b"[]", ["the ending is not known: write one object a line as .jsonl"]),
+        ("a.json", b"[]", ["holds no text"]),
+        (
+            "a.json",
+            b'\n[{"text": "a"},\n3 4]',
+            [":3: no JSON: Expecting ',' delimiter: write a list"],
+        ),
+        ("a.json", b'[{"text": "a"}, 5]', [":2: holds a JSON number, not an object"]),
+        ("a.json", b'{\n"text": "a"}', [":1: no JSON: "]),
         ("a.XLSX", b"x", ["the ending is not known: save the sheet as .csv in UTF-8"]),
         ("a.csv", "text;n\na;1\nb;2;3\n", [":3: 3 fields, the header has 2"]),
         ("a", b"x", ["the ending is not known"]),

@@ -249,7 +249,7 @@ def test_scales(tmp_path: Path) -> None:
         ("own.json", '[{"text_a": "x"},\n 3 4]', "own.json:2: no JSON"),
         ("own.json", '\n[{"text_a": "x",}]', "own.json:2: no JSON"),
         ("own.json", '{"text_a": "A.", "text_b": "B.", "score": 1}\n{"b"\n', "own.json:2: no JSON"),
-        ("own.json", "[3]", "own.json:1: 3 is no object"),
+        ("own.json", "[3]", "own.json:1: holds a JSON number"),
         ("sts-test.csv", "a\tb\tc\td\t1\tOne.\n", "sts-test.csv:1: 6 fields between tabs, 7"),
         ("SICK_trial.txt", "a\tb\tc\n1\t2\n", "SICK_trial.txt:2: 2 fields between tabs, the head"),
     ],

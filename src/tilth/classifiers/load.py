@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ from tilth.data.examples import (
     read_examples,
     refuse_other_form,
 )
+from tilth.data.formats import as_number
 from tilth.data.labels import class_names, match_label_names
 from tilth.data.normalize import row_keys
 from tilth.data.readers import read_rows, row_location
@@ -57,6 +59,7 @@ TEST, VALIDATION = "test set", "validation set"
 # Three epochs are about fifty over the labelled rows then, as many as the paper's few-shot ones.
 MOST_TIMES = 16
 _NAMED = 3  # groups of labels in a warning
+_BETWEEN = re.compile(r"[|;,]")  # marks between several labels in one cell
 _MOST_COMPARED = 100_000  # pairs of labels
 _SEVERAL, _ALIKE = 5, 0.8  # rows of a label that is spelt right; how alike labels are, at most 1
 
@@ -296,21 +299,31 @@ def _distinct(rows: LabeledExamples, source: Source | None) -> LabeledExamples:
     if left.kind == "class":
         for label, other in _misspelt(rows):
             log.warning("%slabel %.40r has 1 row: is it %.40r misspelt?", name, label, other)
-    warn_of_cases(left.labels, name)
+    warn_of_spellings(left.labels, name)
     return left
 
 
-def warn_of_cases(labels: Sequence[str], name: str) -> None:
-    """Warn of labels that differ in case or white space alone; `name` is put before the message."""
+def warn_of_spellings(labels: Sequence[str], name: str) -> None:
+    """Warn of labels that may be one, or several; `name` is put before the message."""
     spelt: dict[str, list[str]] = {}
     for label in labels:
-        spelt.setdefault(" ".join(label.casefold().split()), []).append(label)
+        number = as_number(label)
+        plain = " ".join(label.casefold().split()) if number is None else f"{number:g}"
+        spelt.setdefault(plain, []).append(label)
     if several := [" and ".join(map(repr, same)) for same in spelt.values() if same[1:]]:
         more = f", and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
         log.warning(
-            "%slabels differ in case or spaces alone: %s%s: give them one spelling if they are one",
-            name, ", ".join(several[:_NAMED]), more,
+            "%slabels differ in case, spaces or the form of a number alone: %s%s: give them one "
+            "spelling if they are one", name, ", ".join(several[:_NAMED]), more,
         )  # fmt: skip
+    for label in labels:
+        parts = [part.strip() for part in _BETWEEN.split(label)]
+        if len(parts) > 1 and spelt.keys() >= {part.casefold() for part in parts}:
+            log.warning(
+                "%slabel %.60r is read as one, and its parts are labels, too: for several labels a "
+                "row give lists (jsonl, json or parquet)", name, label,
+            )  # fmt: skip
+            break
 
 
 def _misspelt(rows: LabeledExamples) -> list[tuple[str, str]]:

@@ -32,7 +32,7 @@ _ADDED = (
 _Sources = Annotated[
     list[str],
     DATA,
-    "txt, jsonl, csv, tsv (also gz) or parquet files, folders of them, or hub data sets.",
+    "txt, jsonl, json, csv, tsv (also gz) or parquet files, folders of them, or hub data sets.",
 ]
 
 

@@ -39,7 +39,7 @@ def _command(described: str, *, measured: Measured) -> Callable[..., None]:
             str,
             DATA,
             "--data -d",
-            "Labelled rows: a jsonl, csv, tsv, conll or parquet file (plain or gz), a "
+            "Labelled rows: a jsonl, json, csv, tsv, conll or parquet file (plain or gz), a "
             "folder of them, or a hub data set.",
         ],
         settings: Annotated[EvaluateSettings, Fields(reads={"against": MEASURED})],

@@ -33,7 +33,7 @@ class _Texts:
         str | None,
         DATA,
         "--inputs -i",
-        "First texts of a pair task: a txt, jsonl, csv, tsv or parquet file (plain or "
+        "First texts of a pair task: a txt, jsonl, json, csv, tsv or parquet file (plain or "
         "gz), a folder of them, or a hub data set.",
     ] = None
     column: limits.TextColumn = None

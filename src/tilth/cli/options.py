@@ -155,7 +155,7 @@ BankEncoder = Annotated[
 LabelledSet = Annotated[
     str,
     DATA,
-    "Labelled texts, or tokens with tags: a jsonl, csv, tsv, conll or parquet file (plain "
+    "Labelled texts, or tokens with tags: a jsonl, json, csv, tsv, conll or parquet file (plain "
     "or gz), a folder of them, or a hub data set.",
 ]
 Validation = Annotated[

@@ -39,7 +39,7 @@ def candidates(
     sentences: Annotated[
         str,
         DATA,
-        "Single sentences: a txt, jsonl, csv, tsv or parquet file (plain or gz), a folder "
+        "Single sentences: a txt, jsonl, json, csv, tsv or parquet file (plain or gz), a folder "
         "of them, or a hub data set.",
     ],
     out: Out,
@@ -219,7 +219,7 @@ def rewrite(
         str,
         DATA,
         "FILE",
-        "The set: a txt, jsonl, csv, tsv or parquet file (plain or gz), a folder of them, "
+        "The set: a txt, jsonl, json, csv, tsv or parquet file (plain or gz), a folder of them, "
         "a run's data set or a hub data set.",
     ],
     out: Out,

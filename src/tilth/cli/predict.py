@@ -24,7 +24,7 @@ def predict(
     data: Annotated[
         str,
         DATA,
-        "Texts: a txt, jsonl, csv, tsv, conll or parquet file (plain or gz), a folder of "
+        "Texts: a txt, jsonl, json, csv, tsv, conll or parquet file (plain or gz), a folder of "
         "them, a run, or a hub data set.",
     ],
     out: Out,

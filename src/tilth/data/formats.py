@@ -34,7 +34,6 @@ CONLL_SPLITS = {
 }  # fmt: skip
 # What to do with a file of another ending, where other endings are not the answer.
 _REMEDIES = {
-    ".json": "write one object a line as .jsonl (jq -c '.[]' of a list)",
     **dict.fromkeys((".xlsx", ".xls", ".ods"), "save the sheet as .csv in UTF-8"),
 }
 _NEW_DOCUMENT = "-DOCSTART-"
@@ -46,6 +45,7 @@ _LOOKED_AT, _FEWEST, _SHARE = 200, 3, 0.9
 MAX_CHARS = 100_000
 # A JSON object or a csv line holds several fields beside the text.
 _MAX_RECORD_BYTES = 16_000_000
+_MAX_LIST_BYTES = 1 << 30  # of a .json file, which is in memory as a whole
 
 FileRow: TypeAlias = dict[str, Any]
 Record: TypeAlias = tuple[int, list[str]]  # first line, fields
@@ -73,7 +73,7 @@ def rows_of_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[t
 def columns_of_file(path: Path) -> list[str] | None:
     """Return the columns of a file; None where later rows, of jsonl, may have others."""
     rows = [row for _, row in islice(rows_of_file(path), _LOOKED_AT)]
-    if len(rows) == _LOOKED_AT and known_ending(path) == ".jsonl":
+    if len(rows) == _LOOKED_AT and known_ending(path) in (".json", ".jsonl"):
         return None
     return list(dict.fromkeys(name for row in rows for name in row))
 
@@ -168,14 +168,40 @@ def _jsonl(path: Path) -> Iterator[tuple[int, FileRow]]:
             raise InputError(
                 f"{path}:{number}: a number is too long: write it as a text"
             ) from error
-        if not isinstance(row, dict):
-            raise InputError(
-                f"{path}:{number}: the line holds a JSON {_json_kind(row)}, not an object: "
-                'write {"text": ...}'
-            )
-        if "\\u" in line:
-            _check_surrogates(path, number, row)
-        yield number, row
+        yield number, _object(path, number, row, line)
+
+
+def _json(path: Path) -> Iterator[tuple[int, FileRow]]:
+    """Yield the objects of a list by their number, or those of JSON lines by their line."""
+    lines = read_lines(path, _MAX_LIST_BYTES)
+    before, (_, first) = 0, next(lines, (1, ""))
+    while not first.strip() and (following := next(lines, None)) is not None:
+        before, first = before + 1, following[1]
+    if not first.lstrip().startswith("["):
+        yield from _jsonl(path)
+        return
+    text = "\n".join([first, *(line for _, line in lines)])
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line, said = getattr(error, "lineno", 1), getattr(error, "msg", "nested too deep")
+        raise InputError(
+            f"{path}:{before + line}: no JSON: {said.removesuffix(' at')}: write a list of "
+            "objects, or one object a line"
+        ) from error
+    for number, row in enumerate(whole, 1):
+        yield number, _object(path, number, row, text)
+
+
+def _object(path: Path, number: int, row: Any, text: str) -> FileRow:
+    """Return a row that is an object, without halves of characters, which escapes may hold."""
+    if not isinstance(row, dict):
+        raise InputError(
+            f'{path}:{number}: holds a JSON {_json_kind(row)}, not an object: write {{"text": ...}}'
+        )
+    if "\\u" in text:
+        _check_surrogates(path, number, row)
+    return row
 
 
 def _json_kind(value: Any) -> str:
@@ -542,9 +568,10 @@ def _check_start(path: Path, line: bytes) -> None:
 _READERS: dict[str, Callable[[Path], Iterator[tuple[int, FileRow]]]] = {
     ".txt": _txt,
     ".jsonl": _jsonl,
+    ".json": _json,
     ".csv": _csv,
     ".tsv": _tsv,
     **dict.fromkeys((".conll", ".bio", *CONLL_SPLITS), rows_of_conll),
 }
 _MAY_BE_CONLL = (".txt", ".tsv")
-ENDINGS = (".txt", ".jsonl", ".csv", ".tsv", ".conll (each also with .gz)", ".parquet")
+ENDINGS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".conll (each also with .gz)", ".parquet")

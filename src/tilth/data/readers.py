@@ -26,8 +26,8 @@ def read_texts(source: str | Path, *, column: str | None = None, split: str = "t
     does not grow with the source.
 
     Args:
-        source: a file (.txt .jsonl .csv .tsv, also .gz; .parquet with row groups of at most 4 GB),
-            a folder of them, a run or data set folder, or a hub data set (`owner/name` or
+        source: a file (.txt .jsonl .json .csv .tsv, also .gz; .parquet with row groups of at most
+            4 GB), a folder of them, a run or data set folder, or a hub data set (`owner/name` or
             `owner/name:config`).
         column: the column with the texts; by default `text`, `sentence`, or the only column of
             strings.

@@ -283,6 +283,8 @@ def _locate_folder(path: Path) -> list[Path] | DatasetFolder:
 
 def _is_read(file: Path) -> bool:
     ending = ending_of(file)
+    if ending == ".json":  # beside data, it mostly holds something else
+        return False
     return ending is not None and (ending not in CONLL_SPLITS or is_conll(file))
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tilth.data.examples import FIRST_TEXT, SECOND_TEXT, Source, open_rows
-from tilth.data.formats import check_column, ending_of, read_lines, rows_of_file
+from tilth.data.formats import check_column, read_lines, rows_of_file
 from tilth.data.sources import HubDataset, chosen_split, locate, source_name
 from tilth.errors import InputError, TilthError
 from tilth.files import check_input
@@ -99,49 +98,13 @@ class SetFile:
 
 
 def _rows(path: Path, columns: PairNames = (None, None)) -> Iterator[RawPair]:
-    for number, row in _numbered(path):
+    for number, row in rows_of_file(path):
         yield _pair(f"{path}:{number}", row, columns)
-
-
-def _numbered(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    return rows_of_file(path) if ending_of(path) else _rows_of_json(path)
 
 
 def _rows_given(data: Source) -> Iterator[RawPair]:
     for number, row in enumerate(open_rows(data, chosen_split(data, "test"))[0]):
         yield _pair(f"row {number} (rows count from 0)", row)
-
-
-def _rows_of_json(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield (line or number from 1, row) of a JSON list of objects or of JSON lines."""
-    lines = list(read_lines(path, _MAX_LINE_BYTES))
-    if next((line for _, line in lines if line.strip()), "").lstrip().startswith("["):
-        whole = _parsed(path, 1, "\n".join(line for _, line in lines))
-        numbered: Iterable[tuple[int, Any]] = enumerate(whole, start=1)
-    else:
-        numbered = ((at, _parsed(path, at, line)) for at, line in lines if line.strip())
-    for number, value in numbered:
-        yield number, _object(path, number, value)
-
-
-def _parsed(path: Path, start: int, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        line = start + getattr(error, "lineno", 1) - 1
-        raise InputError(
-            f"{path}:{line}: no JSON ({getattr(error, 'msg', 'nested too deep')}): write a list "
-            "of objects, or one object a line"
-        ) from error
-
-
-def _object(path: Path, number: int, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise InputError(
-            f'{path}:{number}: {value!r:.60} is no object: write {{"text_a": ..., "text_b": ..., '
-            '"score": ...}'
-        )
-    return value
 
 
 def _pair(origin: str, row: Mapping[str, Any], columns: PairNames = (None, None)) -> RawPair:
@@ -275,7 +238,7 @@ def known_columns(data: Source, text: str | Sequence[str] | None, label: str | N
     if (text, label) == (None, None) or path is None or not path.is_file() or _special_file(path):
         return None, None
     try:
-        _, row = next(_numbered(path), (0, dict[str, Any]()))
+        _, row = next(rows_of_file(path), (0, dict[str, Any]()))
     except (InputError, OSError):  # it is told where the file is read
         return None, None
     if text is None:

@@ -139,7 +139,7 @@ def load_task(task: str | Path | Mapping[str, Any]) -> Task:
         raise InputError(
             f"no task {name!r}: name a spec file or one of {', '.join(shipped_tasks())}"
         )
-    if ending_of(path) not in (None, ".txt"):
+    if ending_of(path) not in (None, ".txt", ".json"):
         raise InputError(f"{path}: is a file of rows, not of a task: give one in YAML or JSON")
     return _check(_parse(_read(path), str(path), is_json=path.suffix == ".json"), str(path))
 

@@ -212,7 +212,7 @@ def _notes(steps: ParaphraseSteps, texts: Sequence[str], uncounted: Sequence[int
 
 
 SOURCE = "Ogasa, Kajiwara and Arase, controlled paraphrase (English: LREC-COLING 2024)"
-BANK = "bank/ with raw text: txt, jsonl, csv, tsv or parquet files, plain or gz"
+BANK = "bank/ with raw text: txt, jsonl, json, csv, tsv or parquet files, plain or gz"
 WMT19 = ("facebook/wmt19-en-de", "facebook/wmt19-de-en")
 MODELS = {
     "translators": ("the WMT19 models of fairseq", WMT19),

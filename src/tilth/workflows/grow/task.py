@@ -19,7 +19,7 @@ from tilth.bank.ingest.documents import find_sources, holds_text, read_blocks
 from tilth.bank.manifest import MANIFEST
 from tilth.bank.settings import BankSettings
 from tilth.classifiers.examples import LabeledExamples, labeled_examples
-from tilth.classifiers.load import TaskSources, check_disjoint, warn_of_cases
+from tilth.classifiers.load import TaskSources, check_disjoint, warn_of_spellings
 from tilth.data.hashing import random_keys, text_hashes
 from tilth.data.labels import HOLDS
 from tilth.data.near_duplicates import SIMILARITY, jaccard
@@ -110,7 +110,7 @@ def read_grow_task(sources: GrowSources) -> GrowTask:
             raise InputError(
                 f"{train}: {has}: there is nothing to learn; give rows of two labels at least"
             )
-        warn_of_cases(labels, f"{train}: ")
+        warn_of_spellings(labels, f"{train}: ")
         _check_described(labels, described, sources)
     rows = _none(labels) if examples is None else labeled_examples(examples, labels)
     others: dict[str, LabeledExamples | None] = {"validation": None, "test": None}
