@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeGuard
 
@@ -52,12 +52,12 @@ class Queries:
         texts: distinct sentences of the set, in alphabetical order.
     """
 
-    vectors: NDArray[np.float32]
+    vectors: NDArray[np.float32] = field(repr=False)
     names: list[str]
     labels: list[str | None]
     sentences: list[int]
-    rows: list[NDArray[np.int64]]
-    texts: list[str]
+    rows: list[NDArray[np.int64]] = field(repr=False)
+    texts: list[str] = field(repr=False)
 
     def __len__(self) -> int:
         """Return the number of queries."""

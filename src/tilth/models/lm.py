@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +43,10 @@ class LM:
     """
 
     name: str
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    model: PreTrainedModel = field(repr=False)
+    tokenizer: PreTrainedTokenizerBase = field(repr=False)
     fingerprint: str
-    instructions: tuple[str, ...] = ()
+    instructions: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def device(self) -> torch.device:
@@ -95,8 +95,8 @@ class Seq2Seq:
     """
 
     name: str
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    model: PreTrainedModel = field(repr=False)
+    tokenizer: PreTrainedTokenizerBase = field(repr=False)
     device: torch.device
     precision: str
     prefix: str = ""
@@ -157,8 +157,8 @@ def load_seq2seq(
 class MaskedLM:
     """A loaded masked language model, float32, on its device."""
 
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    model: PreTrainedModel = field(repr=False)
+    tokenizer: PreTrainedTokenizerBase = field(repr=False)
     name: str
     max_length: int  # tokens read of a text
     fingerprint: str

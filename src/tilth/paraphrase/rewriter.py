@@ -150,6 +150,10 @@ class Rewriter:
                 "`tilth paraphrase train`, or name a rewriter"
             )
 
+    def __repr__(self) -> str:
+        """Name the model and what measures its rewrites."""
+        return f"Rewriter({self.seq2seq.name!r}, scorer={self.scorer.name!r})"
+
     def fingerprints(self) -> dict[str, str]:
         """Return what a run records of the models."""
         polarity = self.polarity.fingerprint if self.polarity else "none"
