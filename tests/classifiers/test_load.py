@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
@@ -251,6 +252,26 @@ def test_the_validation_split_of_a_folder_is_taken(tmp_path: Path) -> None:
     rows, held = read_training_sets(TaskSources(str(tmp_path / "one")), tags=False)
     assert held is not None
     assert (len(rows), len(held)) == (54, 6)
+
+
+@pytest.mark.parametrize("name", ["all.csv", "all.jsonl", ""])
+def test_a_column_of_splits_gives_the_validation_rows(name: str, tmp_path: Path) -> None:
+    rows = [{**row, "split": ("train", "train", "dev", "test")[n % 4]}
+            for n, row in enumerate(classed(80))]  # fmt: skip
+    source: Any = rows
+    if name:
+        source = str(tmp_path / name)
+        frame = pd.DataFrame(rows)
+        if name == "all.csv":
+            frame.to_csv(source, index=False)
+        else:
+            write_rows(Path(source), rows)
+    learnt, held = read_training_sets(TaskSources(source, text="text"), tags=False)
+    assert held is not None
+    for found, split in ((learnt, "train"), (held, "dev")):
+        assert found.texts == [(row["text"],) for row in rows if row["split"] == split]
+    tests = TaskSources(source, text="text").read(source, "test")
+    assert tests.texts == [(row["text"],) for row in rows if row["split"] == "test"]
 
 
 def test_labels_that_differ_in_case_alone_are_told(

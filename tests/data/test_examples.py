@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
+from tests.tiny import write_rows
 from tilth.data.curate import curate
 from tilth.data.examples import open_rows, read_examples
 from tilth.errors import InputError
@@ -201,13 +202,25 @@ def test_data_frames_are_read_and_other_types_refused() -> None:
         read_examples(row for row in rows)  # type: ignore[arg-type]
 
 
-def test_a_column_of_splits_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_column_of_splits_divides_the_rows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     rows = [{"text": f"x{n}", "label": "a", "Split": ("train", "dev")[n > 2]} for n in range(4)]
-    assert len(read_examples(rows, text="text")) == 4
-    assert "column 'Split' is not looked at: all rows are read (3 train, 1 dev)" in caplog.text
+    file = str(
+        write_rows(tmp_path / "all.jsonl", [*rows, {"text": "", "label": "b", "Split": "Dev"}])
+    )
+    found = read_examples(file, text="text")
+    assert found.texts == [("x0",), ("x1",), ("x2",)]
+    assert "by its column 'Split', 3 of 5 rows are read: those of train" in caplog.text
+    held = read_examples(rows, text="text", split="validation")
+    assert (held.texts, held.place(0)) == ([("x3",)], 3)
+    with pytest.raises(InputError, match=r"all.jsonl:5: text is empty"):
+        read_examples(file, text="text", split="validation")
+    with pytest.raises(InputError, match="no split 'test': column 'Split' has train, dev"):
+        read_examples(rows, text="text", split="test")
     caplog.clear()
-    read_examples([{**row, "Split": "a"} for row in rows], text="text")
-    read_examples([{**row, "Split": "test"} for row in rows], text="text")
+    assert len(read_examples([{**row, "Split": "a"} for row in rows], text="text")) == 4
+    assert len(read_examples([{**row, "Split": "test"} for row in rows], text="text")) == 4
     assert not caplog.records
 
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -32,10 +33,12 @@ from tilth.classifiers.examples import (
 from tilth.data.examples import (
     Examples,
     Source,
+    may_be_divided,
     open_rows,
     prefer_curated,
     read_examples,
     refuse_other_form,
+    rows_of_split,
 )
 from tilth.data.formats import as_number
 from tilth.data.labels import class_names, match_label_names
@@ -346,16 +349,22 @@ def _letters(label: str) -> str:
 
 
 def validation_split(source: Source) -> Source | None:
-    """Return the validation split of a data set that has several."""
+    """Return the validation split of a data set that has several, or a column of splits."""
     from datasets import DatasetDict
 
     if isinstance(source, DatasetDict):
         return named_split(source, _VALIDATION) or None  # an empty one is none
-    if not isinstance(source, str | Path):
-        return None
-    name = str(prefer_curated(source))
-    there = _VALIDATION in split_names(name, filled=True)
-    return read_rows(name, split=_VALIDATION) if there else None
+    if isinstance(source, str | Path):
+        source = str(prefer_curated(source))
+        if _VALIDATION in split_names(source, filled=True):
+            return read_rows(source, split=_VALIDATION)
+        if not may_be_divided(source):
+            return None
+    with suppress(InputError):  # no row is in it
+        rows, name = open_rows(source, _TRAIN)
+        places = rows_of_split(rows, _VALIDATION, name)
+        return None if places is None else rows.select(places)
+    return None
 
 
 def _warn_of_single_rows(rows: LabeledExamples, source: Source) -> None:
@@ -511,8 +520,10 @@ def check_disjoint(
 
 
 def _file(source: Any) -> Path | None:
-    """Return the file of a source; None of a folder, which may hold a split of each."""
+    """Return the file of a source; None of what may hold several splits, such as a folder."""
     if not isinstance(source, str | Path):
         return None
     path = as_path(source)
-    return Path(os.path.realpath(path)) if os.path.isfile(path) else None
+    if not os.path.isfile(path) or may_be_divided(path):
+        return None
+    return Path(os.path.realpath(path))

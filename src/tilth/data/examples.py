@@ -22,6 +22,7 @@ from tilth.data.formats import (
     SINGLE,
     check_column,
     head_hint,
+    rows_of_file,
     usual_name,
     usual_names,
 )
@@ -40,7 +41,7 @@ from tilth.data.labels import (
     refuse_missing,
 )
 from tilth.data.readers import read_rows, row_location
-from tilth.data.sources import fetched, is_split, named_split, source_name
+from tilth.data.sources import fetched, locate, named_split, source_name, usual_split
 from tilth.data.temp_arrow import TempArrowWriter
 from tilth.data.writer import DROP_REASON
 from tilth.errors import InputError
@@ -73,6 +74,7 @@ SECOND_TEXT = (
 LABEL = ("label", "labels", "score", "similarity_score")
 TAGS = ("tags", "ner_tags", "labels")
 PAIR_COLUMNS = ("text_a", "text_b")
+SPLIT = "split"  # a column that divides the rows
 _SPLITS_SHOWN = 5  # more values are no splits
 TEXT_COLUMNS = ("text",)
 LABEL_COLUMN = "label"
@@ -163,7 +165,6 @@ def read_examples(
     dataset, name = open_rows(source, split)
     if not len(dataset):
         raise InputError(f"{name}the set has no rows: give one with labelled texts")
-    _warn_of_splits(dataset, name)
     tagged = label is not None or any(column in dataset.column_names for column in TAGS)
     columns = input_columns(dataset, name, text, tagged=tagged, label=label)
     is_tokens = pa.types.is_nested(_type(dataset, columns[0]))
@@ -173,15 +174,17 @@ def read_examples(
     label_column = _label_column(dataset, name, label, columns, usual, need_label)
     wanted = [*columns, *([label_column] if label_column else [])]
     table = dataset.select_columns(wanted).with_format("arrow")[:]
-    places = None
+    if (places := rows_of_split(dataset, split, name)) is not None:
+        table = table.take(places)
     if label_column is not None and (is_blank := _blank_rows(table)).any():
-        places = np.flatnonzero(~is_blank)
-        if not len(places):
+        filled = np.flatnonzero(~is_blank)
+        if not len(filled):
             raise InputError(f"{name}no row has a text or a label: give a set with some")
         log.warning(
             "%s%s rows have neither text nor label and are left out", name, int(is_blank.sum())
         )
-        table = table.take(places)
+        places = filled if places is None else places[filled]
+        table = table.take(filled)
 
     def where(row: int) -> str:
         return row_location(source, row if places is None else int(places[row]), split)
@@ -204,18 +207,41 @@ def read_examples(
     return Examples(texts, tokens, labels, columns, label_column, places)
 
 
-def _warn_of_splits(dataset: Dataset, name: str) -> None:
-    """Warn where a column says of which split a row is: all rows are read."""
-    column = next((one for one in dataset.column_names if one.lower() == "split"), None)
+def may_be_divided(source: str | Path) -> bool:
+    """Tell whether a file has a column `split`, by its first rows."""
+    found = locate(source)
+    if not isinstance(found, list) or len(found) > 1:
+        return False
+    _, row = next(rows_of_file(found[0]), (0, dict[str, Any]()))
+    return any(name.lower() == SPLIT for name in row)
+
+
+def rows_of_split(dataset: Dataset, split: str, name: str = "") -> NDArray[np.int64] | None:
+    """Return the rows that a column `split` puts into a split; None: no column divides the rows.
+
+    Args:
+        name: begins the message.
+
+    Raises:
+        InputError: none is in the split.
+    """
+    column = next((one for one in dataset.column_names if one.lower() == SPLIT), None)
     if column is None or not is_text(_type(dataset, column)):
-        return
-    values = pc.value_counts(dataset.data[column]).to_pylist()
-    if 1 < len(values) <= _SPLITS_SHOWN and all(is_split(one["values"]) for one in values):
-        found = ", ".join(f"{one['counts']:,} {one['values']}" for one in values)
-        log.warning(
-            "%scolumn %r is not looked at: all rows are read (%s): give each split a file of its "
-            "own", name, column, found,
-        )  # fmt: skip
+        return None
+    values = dataset.select_columns([column]).with_format("arrow")[:][column]
+    found = pc.unique(values).to_pylist()
+    splits = {value: usual_split(value) for value in found[: _SPLITS_SHOWN + 1]}
+    if not 1 < len(found) <= _SPLITS_SHOWN or None in splits.values():
+        return None
+    wanted = usual_split(split) or split
+    rows = np.flatnonzero([splits[value] == wanted for value in values.to_pylist()])
+    if not len(rows):
+        raise InputError(f"{name}no split {split!r}: column {column!r} has {', '.join(found)}")
+    log.warning(
+        "%sby its column %r, %s of %s rows are read: those of %s", name, column, f"{len(rows):,}",
+        f"{len(dataset):,}", split,
+    )  # fmt: skip
+    return rows
 
 
 def _blank_rows(table: pa.Table) -> NDArray[np.bool_]:
@@ -367,7 +393,7 @@ def input_columns(
     flat = usual_name(TOKENS, names) if tagged else None
     if flat is not None:
         raise InputError(f"{name}column {flat!r} holds no lists of tokens, which a tagger reads")
-    others = {one.lower() for one in ([label] if label else LABEL)}
+    others = {SPLIT, *(one.lower() for one in ([label] if label else LABEL))}
     strings = [n for n in names if n.lower() not in others and is_text(_type(dataset, n))]
     if len(strings) == 1:
         return (strings[0],)

@@ -36,9 +36,9 @@ _SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
 _HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[^/\s]+))?")
 
 
-def is_split(value: Any) -> bool:
-    """Tell whether a value is a usual name of a split."""
-    return isinstance(value, str) and value.strip().lower() in _SPLITS
+def usual_split(value: Any) -> str | None:
+    """Return the split that a value names, such as `validation` by "Dev"; None: it names none."""
+    return _SPLITS.get(value.strip().lower()) if isinstance(value, str) else None
 
 
 def named_split(splits: DatasetDict, name: str) -> Dataset | None:

@@ -14,7 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from tilth.classifiers.load import validation_split
-from tilth.data.examples import Examples, Source, open_rows, prefer_curated, read_examples
+from tilth.data.examples import (
+    Examples,
+    Source,
+    may_be_divided,
+    open_rows,
+    prefer_curated,
+    read_examples,
+)
 from tilth.data.hashing import hash_of
 from tilth.data.sources import chosen_split, refuse_split
 from tilth.errors import TilthError
@@ -89,7 +96,8 @@ def evaluate_to_run(
     names = [name] if settings.against is None else [name, settings.against]
     if out is not None:
         refuse_inside(out, data, named=names)
-    refuse_split(data, settings.split, "test")
+    if not may_be_divided(data):
+        refuse_split(data, settings.split, "test")
     columns: dict[str, Any] = {"text": settings.text, "label": settings.label}
     if None in columns.values() and trained_columns(name):
         rows, _ = open_rows(prefer_curated(data), settings.split)
