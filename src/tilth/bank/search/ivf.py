@@ -257,9 +257,8 @@ def _parameters(index: Any, nprobe: int, mask: NDArray[np.bool_] | None) -> Any:
 def check_nprobe(nprobe: int | None, centroids: int) -> None:
     """Raise InputError unless nprobe is None or 1 to the number of centroids."""
     if nprobe is not None and not (type(nprobe) is int and 1 <= nprobe <= centroids):
-        raise InputError(
-            f"nprobe is {nprobe!r}: give 1 to {centroids:,}, the centroids of the index"
-        )
+        given = f"{nprobe:,}" if isinstance(nprobe, int) else repr(nprobe)
+        raise InputError(f"nprobe is {given}: give 1 to {centroids:,}, the centroids of the index")
 
 
 def named_shards(manifest: Manifest) -> list[list[str]]:
