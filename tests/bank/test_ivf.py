@@ -327,8 +327,8 @@ def test_equal_vectors_make_empty_cells(tmp_path: Path) -> None:
     assert made.info.recall[-1]["recall_10"] == 1
 
 
-@pytest.mark.parametrize("nprobe", [0, -1, 17])
-def test_wrong_searches(built_index: Path, nprobe: int) -> None:
+@pytest.mark.parametrize("nprobe", [0, -1, 17, 2.5])
+def test_wrong_searches(built_index: Path, nprobe: Any) -> None:
     bank = Bank.open(built_index, encoder=tiny_static())
     with pytest.raises(InputError, match=f"nprobe is {nprobe}: give 1 to 16"):
         bank.search(asked(bank), K, index=True, nprobe=nprobe)
