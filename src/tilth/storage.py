@@ -270,7 +270,8 @@ def fetch(path: Path) -> None:
             version = _version(with_retries(url, partial(store.info, place)))
         except FileNotFoundError:
             if _known(path) is not None:
-                path.unlink()
+                path.unlink(missing_ok=True)
+                _mark_of(path).unlink(missing_ok=True)
             return
     if _known(path) != version:
         _fetch({path: version})

@@ -302,11 +302,12 @@ def test_building_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
         ({"rules": Rules(min_words=5)}, "rules is .* asked"),
         ({"shard_megabytes": 8}, "shard_megabytes is .* asked"),
         ({"column": "text"}, 'column is null in the folder, "text" asked'),
-        ({"split": "test"}, 'split is "train" in the folder, "test" asked'),
         ({"encoder": tiny_static(seed=1)}, "the encoder is not the same"),
     ):
         with pytest.raises(RunMismatch, match=message):
             make(tmp_path / "bank", [a], **options)
+    with pytest.raises(InputError, match=f"{a}: no split 'test': leave --split out"):
+        make(tmp_path / "bank", [a], split="test")
     with pytest.raises(RunMismatch, match=rf"built from {a}, not from {a}, {b}: `tilth bank add`"):
         make(tmp_path / "bank", [a, b])
 
@@ -407,7 +408,7 @@ def test_a_stopped_overwriting_is_not_taken_for_the_earlier_bank(
     for sources in ([a], [a, b]):
         with stopped("_make_part", 1), pytest.raises(KeyboardInterrupt):
             make(bank, [c], overwrite=True)
-        with pytest.raises(RunMismatch, match=r"of other sources, .* the earlier bank is back"):
+        with pytest.raises(RunMismatch, match=r"of other sources .* the earlier bank is back"):
             make(bank, sources)
         assert content(bank) == before
     assert len(make(bank, [a])) > 1000

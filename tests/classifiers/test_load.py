@@ -295,6 +295,7 @@ def test_labels_that_are_equal_numbers_or_several_in_one_are_told(
         (("1", "1.0", "2"), "form of a number alone: '1' and '1.0': give"),
         (("Rain", "sun", "rain | Sun"), "label 'rain | Sun' is read as one, and its parts are"),
         (("Rain", "sun", "rain; snow"), ""),
+        (("10115100", "10115101", "01", "1"), ""),
     ):
         rows = [{"text": f"{name} {n}", "label": name} for n in range(9) for name in names]
         caplog.clear()

@@ -6,6 +6,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -13,7 +15,14 @@ import pytest
 from tests.models.openai_server import OpenAIServer, written
 from tilth.errors import InputError, TilthError
 from tilth.models import load_lm
-from tilth.models.endpoint import Endpoint, RetryPolicy, Stopped, load_endpoint, parse_name
+from tilth.models.endpoint import (
+    Endpoint,
+    RetryPolicy,
+    Stopped,
+    _seconds,
+    load_endpoint,
+    parse_name,
+)
 from tilth.models.endpoint_protocol import (
     FilteredError,
     PromptTooLongError,
@@ -195,6 +204,21 @@ def test_a_field_whose_value_is_refused_stays(body: Any, field: str | None) -> N
     assert refused_field(text, fields) == field
 
 
+def test_retry_after_is_a_number_or_a_date() -> None:
+    later = datetime.now(timezone.utc) + timedelta(seconds=60)
+    assert 57 < _seconds(format_datetime(later, usegmt=True)) <= 60
+    past = format_datetime(later - timedelta(days=1), usegmt=True)
+    assert [_seconds(one) for one in ("1.5", "7", past, "soon", "")] == [1.5, 7.0, 0.0, 0.0, 0.0]
+
+
+def test_a_failing_server_that_asks_for_longer_than_is_waited_is_asked_again(
+    server: OpenAIServer, endpoint: Endpoint
+) -> None:
+    server.trouble.append((503, {"Retry-After": "3600"}))
+    assert endpoint.ask(Request("Hello")).choices
+    assert endpoint.usage.retries == 1
+
+
 @pytest.mark.parametrize("trouble", [(429, {"Retry-After": "1"}), (503, {"Retry-After": "1.0"})])
 def test_retry_after_is_honoured(trouble: object, server: OpenAIServer, endpoint: Endpoint) -> None:
     server.trouble.append(trouble)
@@ -311,6 +335,7 @@ def test_broken_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 GZIP = {"Content-Encoding": "gzip"}
 NO_MODEL = gzip.compress(b'{"error": {"message": "none such model"}}')
+CODE = {"error": {"message": "not found", "code": "model_not_found"}}
 QUOTA = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
 
 
@@ -322,6 +347,7 @@ QUOTA = {"error": {"message": "You exceeded your quota", "code": "insufficient_q
         (OpenAIServer(model="large", styles=("completions",)), [], True, "ends in /v1", 1),
         (OpenAIServer(model="large", styles=()), [], False, "has no completions", 2),
         (OpenAIServer(styles=()), [(501, {}, {})] * 2, False, "has no completions", 2),
+        (OpenAIServer(), [(404, {}, CODE)], False, "does not know model 'large': not found", 1),
         (OpenAIServer(), [(404, GZIP, NO_MODEL)], False, "does not know model 'large': none", 1),
         (OpenAIServer(styles=()), [(404, {}, "<p>a model page</p>")], False, "no completions", 2),
         (OpenAIServer(styles=()), [(404, GZIP, "none")], False, "has no completions", 2),

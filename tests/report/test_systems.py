@@ -10,6 +10,7 @@ from tilth.report.systems import (
     TFIDF,
     figure,
     gain_name,
+    gains_of,
     interval,
     unsure_gains,
     warnings_of,
@@ -86,5 +87,13 @@ def test_a_model_that_finds_nothing_is_warned_of(key: str, more: dict[str, Any])
 def test_small_losses_are_no_negative_zero() -> None:
     assert figure({"value": -0.04}, "+") == "+0.0"
     assert interval({"low": -0.04, "high": 0.04}) == "0.0 to 0.0"
-    assert gain_name("SetFit", {"accuracy": {"value": -0.04}}) == "gain over SetFit"
-    assert gain_name("SetFit", {"accuracy": {"value": -0.06}}) == "loss to SetFit"
+    assert gain_name("SetFit", -0.04) == "gain over SetFit"
+    assert gain_name("SetFit", -0.06) == "loss to SetFit"
+
+
+def test_gains_of_several_labels_are_named_by_the_macro_f1() -> None:
+    scores = {name: {"value": 50.0} for name in ("accuracy", "micro_f1", "macro_f1")}
+    lead = {**scores, "accuracy": {"value": -5.0}, "macro_f1": {"value": 7.0}}
+    systems = [{"name": name, "scores": scores} for name in ("trained", ALONE)]
+    results = {"tested": {"systems": systems, "differences": {ALONE: lead}}}
+    assert [*gains_of(results)] == [f"gain over {ALONE}"]

@@ -213,11 +213,12 @@ def test_spans_count_the_words_of_tokens_that_hold_several_or_none(tmp_path: Pat
 
 def test_spans_of_tokens_inside_words_are_those_of_the_words(tmp_path: Path) -> None:
     rows = {
-        "text": ['"Hi", said John.', "Anna-Lena saw Rome!", "not the tokens"],
+        "text": ['"Hi", said John.', "Anna-Lena saw Rome!", "not the tokens", "Paris/London"],
         "tokens": [['"', "Hi", '"', ",", "said", "John", "."],
-                   ["Anna", "-", "Lena", "saw", "Rome", "!"], ["Ada", "flew"]],
+                   ["Anna", "-", "Lena", "saw", "Rome", "!"], ["Ada", "flew"],
+                   ["Paris", "/", "London"]],
         "tags": [["O"] * 5 + ["B-PER", "O"], ["B-PER", "I-PER", "I-PER", "O", "B-LOC", "O"],
-                 ["B-PER", "O"]],
+                 ["B-PER", "O"], ["B-LOC", "O", "B-LOC"]],
     }  # fmt: skip
     folder = write_run(tmp_path / "run", rows, parts=1)
     made = {item.text: item.made for item in draw(folder, task="spans", chosen=RowFilter()).items}
@@ -225,6 +226,7 @@ def test_spans_of_tokens_inside_words_are_those_of_the_words(tmp_path: Path) -> 
         '"Hi", said John.': [[2, 3, "PER"]],
         "Anna-Lena saw Rome!": [[0, 1, "PER"], [2, 3, "LOC"]],
         "not the tokens": [[0, 1, "PER"]],
+        "Paris/London": [[0, 1, "LOC"]],
     }
 
 

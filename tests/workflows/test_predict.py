@@ -288,8 +288,14 @@ def test_a_split_and_a_folder_of_files(tmp_path: Path, caplog: pytest.LogCapture
     with pytest.raises(InputError, match="no split 'dev'"):
         predict("class", both, split="dev")
     file = write_rows(tmp_path / "all.jsonl", [{"text": TEXTS[0], "split": "test"}])
-    with pytest.raises(InputError, match="no split 'test': its rows are not divided"):
+    with pytest.raises(InputError, match="no split 'test': leave --split out"):
         predict("class", file, split="test")
+    write_rows(tmp_path / "mixed" / "dev.jsonl", [{"text": TEXTS[0]}])
+    write_rows(tmp_path / "mixed" / "other.jsonl", [{"text": TEXTS[1]}])
+    Dataset.from_dict({"text": TEXTS}).save_to_disk(tmp_path / "saved")
+    for name in ("mixed", "saved"):
+        with pytest.raises(InputError, match="no split 'dev'"):
+            predict("class", tmp_path / name, split="dev")
     (tmp_path / "all.jsonl").rename(tmp_path / "my-test.jsonl")
     assert len(predict("class", tmp_path / "my-test.jsonl", split="test", quiet=True)) == 1
 

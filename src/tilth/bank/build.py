@@ -188,8 +188,9 @@ def _keep_overwritten(run: Run, sources: Sequence[RawSource], *, overwrite: bool
             run.resolve("sources", lambda: marks)
         elif run.resolved.get("sources") != marks:
             raise RunMismatch(
-                f"{run.path}: a build with --overwrite, of other sources, was stopped here: the "
-                "earlier bank is back in its place; run the same command again"
+                f"{run.path}: a build with --overwrite, of other sources or of other content of "
+                "them, was stopped here: the earlier bank is back in its place; --overwrite builds "
+                "anew, and the command of that bank completes it"
             )
 
 

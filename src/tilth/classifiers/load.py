@@ -40,8 +40,7 @@ from tilth.data.examples import (
     refuse_other_form,
     rows_of_split,
 )
-from tilth.data.formats import as_number
-from tilth.data.labels import class_names, match_label_names
+from tilth.data.labels import class_names, match_label_names, plain_label
 from tilth.data.normalize import row_keys
 from tilth.data.readers import read_rows, row_location
 from tilth.data.sources import named_split, source_name, split_names
@@ -310,9 +309,8 @@ def warn_of_spellings(labels: Sequence[str], name: str) -> None:
     """Warn of labels that may be one, or several; `name` is put before the message."""
     spelt: dict[str, list[str]] = {}
     for label in labels:
-        number = as_number(label)
-        plain = " ".join(label.casefold().split()) if number is None else f"{number:g}"
-        spelt.setdefault(plain, []).append(label)
+        plain = str(plain_label(label))
+        spelt.setdefault(" ".join(plain.casefold().split()), []).append(label)
     if several := [" and ".join(map(repr, same)) for same in spelt.values() if same[1:]]:
         more = f", and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
         log.warning(

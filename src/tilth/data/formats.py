@@ -39,13 +39,14 @@ _REMEDIES = {
 _NEW_DOCUMENT = "-DOCSTART-"
 _MAX_LINE_BYTES = 100_000
 _NAME_WORDS = 4  # of a column's name
+_DECIMAL = re.compile(r"[+-]?\d*[.,]\d+")
 _MOST_TOKENS = 10_000  # of a sentence; more are a file without empty lines
 _LOOKED_AT, _FEWEST, _SHARE = 200, 3, 0.9
 # A longer text is a file without line ends, not a sentence.
 MAX_CHARS = 100_000
 # A JSON object or a csv line holds several fields beside the text.
 _MAX_RECORD_BYTES = 16_000_000
-_MAX_LIST_BYTES = 1 << 30  # of a .json file, which is in memory as a whole
+_MAX_LIST_BYTES = 1 << 30  # of a line of a .json file, which is in memory as a whole
 
 FileRow: TypeAlias = dict[str, Any]
 Record: TypeAlias = tuple[int, list[str]]  # first line, fields
@@ -102,7 +103,7 @@ def usual_name(usual: Sequence[str], names: Sequence[str]) -> str | None:
 
 def head_hint(names: Iterable[str]) -> str:
     """Return what to do where names of columns look like a row, of a table without a first line."""
-    if any(as_number(name) is not None or len(name.split()) > _NAME_WORDS for name in names):
+    if any(_DECIMAL.fullmatch(name) or len(name.split()) > _NAME_WORDS for name in names):
         return "; the first line seems to be a row: write the columns' names above it"
     return ""
 
@@ -168,7 +169,7 @@ def _jsonl(path: Path) -> Iterator[tuple[int, FileRow]]:
             raise InputError(
                 f"{path}:{number}: a number is too long: write it as a text"
             ) from error
-        yield number, _object(path, number, row, line)
+        yield number, _object(path, number, row, escaped="\\u" in line)
 
 
 def _json(path: Path) -> Iterator[tuple[int, FileRow]]:
@@ -183,23 +184,27 @@ def _json(path: Path) -> Iterator[tuple[int, FileRow]]:
     text = "\n".join([first, *(line for _, line in lines)])
     try:
         whole = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        line, said = getattr(error, "lineno", 1), getattr(error, "msg", "nested too deep")
+    except json.JSONDecodeError as error:
         raise InputError(
-            f"{path}:{before + line}: no JSON: {said.removesuffix(' at')}: write a list of "
-            "objects, or one object a line"
+            f"{path}:{before + error.lineno}: no JSON: {error.msg.removesuffix(' at')}: write a "
+            "list of objects, or one object a line"
         ) from error
+    except RecursionError as error:
+        raise InputError(f"{path}: nested too deep: write a list of flat objects") from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise InputError(f"{path}: a number is too long: write it as a text") from error
+    escaped = "\\u" in text
     for number, row in enumerate(whole, 1):
-        yield number, _object(path, number, row, text)
+        yield number, _object(path, number, row, escaped=escaped)
 
 
-def _object(path: Path, number: int, row: Any, text: str) -> FileRow:
+def _object(path: Path, number: int, row: Any, *, escaped: bool) -> FileRow:
     """Return a row that is an object, without halves of characters, which escapes may hold."""
     if not isinstance(row, dict):
         raise InputError(
             f'{path}:{number}: holds a JSON {_json_kind(row)}, not an object: write {{"text": ...}}'
         )
-    if "\\u" in text:
+    if escaped:
         _check_surrogates(path, number, row)
     return row
 

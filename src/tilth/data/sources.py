@@ -191,11 +191,15 @@ def refuse_split(source: Any, split: str, usual: str = "train") -> None:
     """
     if split == usual or not isinstance(source, str | Path):
         return
-    found = locate(source)
-    if isinstance(found, list) and _SPLITS.get(split, split) not in _by_split(found):
+    found, wanted = locate(source), _SPLITS.get(split, split)
+    if isinstance(found, list):
+        is_there = wanted in splits_of(found) or set(_by_split(found)) == {wanted}
+    else:
+        is_there = isinstance(found, HubDataset) or bool(found.splits())
+    if not is_there:
         raise InputError(
-            f"{source}: no split {split!r}: its rows are not divided: leave --split out, or give "
-            "each split a file of that name"
+            f"{source}: no split {split!r}: leave --split out, or give each split a file of its "
+            "name"
         )
 
 
@@ -269,19 +273,23 @@ def _locate_folder(path: Path) -> list[Path] | DatasetFolder:
         items = list(_walk(path))
     except PermissionError as error:
         raise InputError(f"{error.filename}: no permission to read: change it") from error
-    files = [item for item in items if item.is_file() and _is_read(item)]
+    files = [item for item in items if item.is_file() and is_read(item)]
     skipped = [
         str(item.relative_to(path)) + (" (a link to a folder)" if item.is_dir() else "")
         for item in sorted(set(items) - set(files))
     ]
     if not files:
-        raise InputError(f"{path}: no file to read in the folder: use {', '.join(ENDINGS)}")
+        raise InputError(
+            f"{path}: no file to read in the folder: use {', '.join(ENDINGS)}; a .json file is "
+            "read where it is named itself"
+        )
     if skipped:
         log.warning("%s: not read: %s", path, ", ".join(skipped[:10]))
     return files
 
 
-def _is_read(file: Path) -> bool:
+def is_read(file: Path) -> bool:
+    """Tell whether a file is read as a part of its folder."""
     ending = ending_of(file)
     if ending == ".json":  # beside data, it mostly holds something else
         return False

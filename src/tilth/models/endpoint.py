@@ -286,6 +286,7 @@ class Endpoint:
             if status != 429:
                 said = said_by(body)
                 remedy = "look at the server's own log" + (f" (it says {said!r})" if said else "")
+                wait = wait if wait < self.policy.failing else 0.0  # it may be back before
                 raise _Failure(f"the server fails ({status})", remedy, wait=wait) from None
             remedy = "try again later" + (f" (it asks for {wait:.0f} s)" if wait else "")
             raise _Failure("too many requests (429)", remedy, "limit", wait) from None

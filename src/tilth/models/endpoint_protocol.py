@@ -239,7 +239,7 @@ def refusal(status: int, body: str, *, where: str, model: str, key_set: bool) ->
     if "not a chat model" in low or "chat/completions" in low:
         return NoSuchPathError(f"endpoint {where}: {said}")
     is_page = low.lstrip().startswith("<")  # of a web server
-    if status in (400, 404) and not is_page and re.search(r"\bmodels?\b", low):
+    if status in (400, 404) and not is_page and "model" in low:
         return InputError(f"endpoint {where} does not know model {model!r}: {said}")
     if status in (404, 405, 501):
         return NoSuchPathError(

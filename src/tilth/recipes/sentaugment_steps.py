@@ -18,9 +18,10 @@ from tilth.classifiers.examples import LabeledExamples, labeled_examples
 from tilth.classifiers.settings import ClassifierTraining, Finetuning
 from tilth.classifiers.train import train_on_examples
 from tilth.data.examples import Examples, read_examples
-from tilth.data.formats import ending_of, split_of
+from tilth.data.formats import split_of
 from tilth.data.hashing import text_hashes
 from tilth.data.normalize import normalize_text
+from tilth.data.sources import is_read
 from tilth.data.tokenize import learn_tokenizer
 from tilth.errors import InputError
 from tilth.models.classifier import Classifier, fingerprint_classifier
@@ -92,7 +93,7 @@ def task_folders(data: Path) -> list[Path]:
 
 def task_files(folder: Path) -> dict[str, Path]:
     """Return the files of a labelled set by part, such as `train`."""
-    files = sorted(file for file in folder.iterdir() if file.is_file() and ending_of(file))
+    files = sorted(file for file in folder.iterdir() if file.is_file() and is_read(file))
     return {split_of(file): file for file in files}
 
 

@@ -76,13 +76,13 @@ def run(steps: SentAugmentSteps) -> Result:
 
 def _pair_files(data: Path) -> list[Path]:
     """Return the training files of all sets in parallel/ and paraphrase/."""
-    from tilth.data.formats import ending_of
+    from tilth.data.sources import is_read
 
     files = [
         file
         for kind in ("parallel", "paraphrase")
         for file in sorted((data / kind).glob("*/train.*"))
-        if ending_of(file) is not None
+        if is_read(file)
     ]
     if not files:
         raise InputError(

@@ -110,7 +110,7 @@ def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield metric, figure(best["score"]), f"95%: {interval(best['score'])}"
         if best["gain"]:
             yield (
-                gain_name(results["reference"], {metric: best["gain"]}), figure(best["gain"], "+"),
+                gain_name(results["reference"], best["gain"]["value"]), figure(best["gain"], "+"),
                 f"95%: {interval(best['gain'], '+')}",
             )  # fmt: skip
     if tested:
@@ -148,7 +148,7 @@ def _tested_lines(tested: Mapping[str, Any] | None) -> tuple[list[str], list[lis
     figures = figures_of(tested["systems"][0]["scores"])
     lines = [system_line(one["name"], one["scores"], figures) for one in tested["systems"]]
     lines += [
-        system_line(gain_name(name, gain), gain, figures, "+")
+        system_line(gain_name(name, gain[next(iter(figures))]["value"]), gain, figures, "+")
         for name, gain in tested["differences"].items()
     ]
     return ["x 100", *figures.values()], lines

@@ -61,14 +61,13 @@ def gains_of(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for name in others:
         gain = results["tested"].get("differences", {}).get(name)
         if gain is not None:
-            found[gain_name(name, gain)] = gain
+            found[gain_name(name, gain[key]["value"])] = gain
     return found
 
 
-def gain_name(other: str, gain: Mapping[str, Any]) -> str:
-    """Return what the difference from another system is by its first figure: a gain or a loss."""
-    value = next(iter(gain.values()))["value"] or 0.0
-    return f"{'loss to' if round(value, 1) < 0 else 'gain over'} {other}"
+def gain_name(other: str, difference: float | None) -> str:
+    """Return what a difference from another system is called: a gain or a loss."""
+    return f"{'loss to' if round(difference or 0.0, 1) < 0 else 'gain over'} {other}"
 
 
 def gain_figures(results: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:

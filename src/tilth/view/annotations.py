@@ -350,12 +350,12 @@ def word_places(text: str) -> list[tuple[int, int]]:
 def touched_words(text: str, spans: Iterable[tuple[int, int, str]]) -> list[list[Any]]:
     """Return spans of characters as spans of the words that they touch."""
     words = word_places(text)
-    found = []
+    found = set()
     for start, end, kind in spans:
         touched = [place for place, (one, stop) in enumerate(words) if one < end and stop > start]
         if touched:
-            found.append([touched[0], touched[-1] + 1, kind])
-    return sorted(found)
+            found.add((touched[0], touched[-1] + 1, kind))
+    return sorted(map(list, found))
 
 
 def checked_value(about: SampleAbout, item: SampleItem, given: Mapping[str, str]) -> Any:

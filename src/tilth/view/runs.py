@@ -233,7 +233,7 @@ def _is_locked(folder: Path) -> bool:
     if match is None:
         return False
     if match[2] != socket.gethostname():
-        places = (folder / LOCK, folder / "run.json", folder / "parts")
+        places = (folder / LOCK, *(folder / name for name in ("run.json", "parts", "checkpoints")))
         changed = max((one.stat().st_mtime for one in places if one.exists()), default=0.0)
         return time.time() - changed < _SECONDS_SILENT
     try:  # a process that has begun since then has the number of one that was killed

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilth.data.examples import LABEL, Examples, open_rows, read_examples
-from tilth.data.formats import ending_of
+from tilth.data.sources import is_read
 from tilth.errors import InputError
 from tilth.evaluate.glue import (
     FILES,
@@ -172,7 +172,7 @@ def _read(
         source = f"{HUB}:{name}"
         return _examples(source, split, need_label=need_label, text=task.texts), source
     folder = _folder(data, name)
-    found = (item for item in sorted(folder.iterdir()) if item.is_file() and ending_of(item))
+    found = (item for item in sorted(folder.iterdir()) if item.is_file() and is_read(item))
     files = {item.name.split(".")[0]: item for item in found}
     path = next((files[stem] for stem in _STEMS[split] if stem in files), None)
     if path is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tilth.data.formats import decode_line, ending_of, read_chunks
 from tilth.data.readers import texts_of_dataset, texts_of_file
-from tilth.data.sources import DatasetFolder, HubDataset, locate_split
+from tilth.data.sources import DatasetFolder, HubDataset, locate_split, refuse_split
 from tilth.errors import InputError
 from tilth.urls import with_urls
 
@@ -93,14 +93,15 @@ def find_sources(
     Fingerprints read every byte once, about 1 GB per second; a bank is built far more slowly.
 
     Args:
-        sources: files (.txt .jsonl .csv .tsv, also .gz; .parquet), folders of them, runs, data set
-            folders and hub data sets (`owner/name`, `owner/name:config`).
+        sources: files (.txt .jsonl .json .csv .tsv, also .gz; .parquet), folders of them, runs,
+            data set folders and hub data sets (`owner/name`, `owner/name:config`).
         column: column of texts; None: `text`, `sentence`, or the only column of strings.
     """
     if isinstance(sources, (str, Path)):
         sources = [sources]
     found: dict[Path | HubDataset, RawSource] = {}
     for source in sources:
+        refuse_split(source, split)
         located = locate_split(source, split, tell=True)
         if isinstance(located, DatasetFolder):
             located = [located.path]

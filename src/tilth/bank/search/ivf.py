@@ -248,7 +248,7 @@ def _parameters(index: Any, nprobe: int, mask: NDArray[np.bool_] | None) -> Any:
     options = {}
     if mask is not None:
         options["sel"] = faiss.IDSelectorBitmap(np.packbits(mask, bitorder="little"))
-    inner = faiss.SearchParametersIVF(nprobe=nprobe, **options)
+    inner = faiss.SearchParametersIVF(nprobe=int(nprobe), **options)
     if isinstance(index, faiss.IndexPreTransform):
         return faiss.SearchParametersPreTransform(index_params=inner)
     return inner
@@ -256,8 +256,9 @@ def _parameters(index: Any, nprobe: int, mask: NDArray[np.bool_] | None) -> Any:
 
 def check_nprobe(nprobe: int | None, centroids: int) -> None:
     """Raise InputError unless nprobe is None or 1 to the number of centroids."""
-    if nprobe is not None and not (type(nprobe) is int and 1 <= nprobe <= centroids):
-        given = f"{nprobe:,}" if isinstance(nprobe, int) else repr(nprobe)
+    is_whole = isinstance(nprobe, int | np.integer) and not isinstance(nprobe, bool)
+    if nprobe is not None and not (is_whole and 1 <= nprobe <= centroids):
+        given = f"{nprobe:,}" if is_whole else repr(nprobe)
         raise InputError(f"nprobe is {given}: give 1 to {centroids:,}, the centroids of the index")
 
 

@@ -234,6 +234,9 @@ def test_lines(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return each system's test accuracy with its interval, and the gains over the others."""
     tested = results["tested"]
     lines = [(one["name"], one["scores"], "") for one in tested["systems"]]
-    lines += [(gain_name(name, gain), gain, "+") for name, gain in tested["differences"].items()]
     key = next(iter(figures_of(lines[0][1])))
+    lines += [
+        (gain_name(name, gain[key]["value"]), gain, "+")
+        for name, gain in tested["differences"].items()
+    ]
     return [(name, *figure_cell(found[key], sign)) for name, found, sign in lines]

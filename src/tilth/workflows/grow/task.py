@@ -331,7 +331,14 @@ def check_raw(raw: Sequence[str]) -> None:
         raise InputError(f"{banks[0]}: a bank is raw text alone: name one bank, or files")
     is_blank = True
     for source in find_sources(raw):
-        blocks = list(islice(read_blocks(source), 2))
+        try:
+            blocks = list(islice(read_blocks(source), 2))
+        except InputError as error:
+            if "--column" not in str(error):
+                raise
+            raise InputError(
+                f"{error}: of tilth bank build {source.name} --out BANK; give the bank with --raw"
+            ) from error
         is_blank = is_blank and len(blocks) < 2 and not any(map(holds_text, blocks))
     if is_blank:
         raise InputError(f"{raw[0]}: holds no text: give at least one")
@@ -343,15 +350,8 @@ def open_raw(raw: Sequence[str], out: Path, *, device: str) -> Bank | None:
         return None
     if is_bank(raw):
         return open_named(as_path(raw[0]), device=device)
-    try:
-        return build_named(out / BANK, raw, _ENCODER, BankSettings(quiet=True), device=device)
-    except InputError as error:
-        if "--column" not in str(error):
-            raise
-        raise InputError(
-            f"{error}: of a bank (tilth bank build {raw[0]} --column NAME --out BANK), and give "
-            "that with --raw"
-        ) from error
+    check_raw(raw)
+    return build_named(out / BANK, raw, _ENCODER, BankSettings(quiet=True), device=device)
 
 
 def domain_similarity(bank: Bank, task: GrowTask) -> dict[str, float | bool]:
