@@ -7,7 +7,8 @@ import pytest
 
 from tests.runs.runs import content, open_run
 from tilth.errors import InputError, TilthError
-from tilth.runs import ASIDE, RunMismatch, refuse_inside, refuse_other_settings
+from tilth.runs import ASIDE, RunMismatch, refuse_inside, refuse_other_settings, write_results
+from tilth.runs.out_folder import refuse_without
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -93,3 +94,12 @@ def test_other_settings_are_refused_before_anything_is_loaded(tmp_path: Path) ->
     # A killed `overwrite` has set the run aside that may be the one that is asked for.
     (tmp_path / "run" / ASIDE).mkdir()
     refuse_other_settings(tmp_path / "run", {"seed": 3}, "generate")
+
+
+def test_results_keep_the_figures_that_nothing_measures_again(tmp_path: Path) -> None:
+    refuse_without(tmp_path, "scores", "--sts")
+    write_results(tmp_path, {"scores": {}})
+    refuse_without(tmp_path, "scores", "--sts")
+    write_results(tmp_path, {"scores": {"sts12": {"spearman": 50.0}}})
+    with pytest.raises(InputError, match="hold figures of --sts: give it again, or --overwrite"):
+        refuse_without(tmp_path, "scores", "--sts")

@@ -16,6 +16,7 @@ from tests.runs.runs import open_run, table
 from tests.tiny import salads, small_parts, tiny_static, write_lines
 from tilth.bank import Bank
 from tilth.bank import build as build_module
+from tilth.bank.search.cluster_scan import _SharedBank
 from tilth.errors import InputError, TilthError
 from tilth.storage import as_path
 from tilth.urls import cache_folder
@@ -83,6 +84,23 @@ def test_a_worker_names_its_host_when_it_sees_no_run(memory: Any) -> None:
         memory.rm("/bucket/run/run.json")
         with another_host(), pytest.raises(InputError, match=r"host .* does not see this run"):
             worker.check_shared()
+
+
+def test_a_bank_is_found_by_hosts_that_keep_copies_elsewhere(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = write_lines(tmp_path / "texts.txt", salads(60))
+    bank = Bank.build("memory://bucket/bank", [texts], encoder=tiny_static(), device="cpu",
+                      workers=1, quiet=True)  # fmt: skip
+    shared = pickle.dumps(_SharedBank(bank.path, bank.manifest))
+    asking = os.environ["TILTH_CACHE"]
+    monkeypatch.setenv("TILTH_CACHE", str(tmp_path / "of-another-user"))
+    with pytest.raises(InputError, match="does not see this bank"):
+        _SharedBank(tmp_path / "nothing", bank.manifest).check_shared()
+    shutil.rmtree(asking)
+    pickle.loads(shared).check_shared()
+    assert os.environ["TILTH_CACHE"] == asking
+    assert (bank.path / "bank.json").is_file()
 
 
 def test_a_bank_of_such_hosts_is_that_of_one_process(
