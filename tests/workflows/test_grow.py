@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,6 +80,7 @@ from tilth.workflows.grow.task import (
     DOMAIN,
     Fold,
     GrowTask,
+    check_raw,
     domain_similarity,
     folds_of,
     is_bank,
@@ -821,6 +823,14 @@ def test_raw_text_like_the_task_is_not_told_from_it(tmp_path: Path, *, is_alike:
     found = domain_similarity(bank, replace(task, rows=task.rows.select(np.arange(19))))
     assert "apart" not in found
     assert not found["far"]  # too few to tell
+
+
+def test_raw_text_of_a_column_needs_a_bank(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.csv"
+    raw.write_text("a,b\nIt rains today.,x\n")
+    for read in (check_raw, partial(open_raw, out=tmp_path / "out", device="cpu")):
+        with pytest.raises(InputError, match=r"--column: of tilth bank build .*\.csv --out BANK"):
+            read((str(raw),))
 
 
 def test_labels_that_a_model_has_no_rows_of_are_named() -> None:

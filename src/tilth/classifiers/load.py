@@ -499,9 +499,9 @@ def check_disjoint(
     Args:
         left_out_of: the name of a set that is used without the shared texts.
     """
-    keys = row_keys(texts)
+    keys, file = row_keys(texts), _file(source)
     for other_name, other, known in others:
-        is_same = _file(source) == _file(other) is not None
+        is_same = file is not None and file == _file(other) and not may_be_divided(file)
         if is_same or all(map(set(known).__contains__, texts)):
             raise InputError(
                 f"{source_name(source)}: every text of the {name} set is in the {other_name} set "
@@ -518,10 +518,8 @@ def check_disjoint(
 
 
 def _file(source: Any) -> Path | None:
-    """Return the file of a source; None of what may hold several splits, such as a folder."""
+    """Return the file of a source; None of a folder, which may hold a split of each."""
     if not isinstance(source, str | Path):
         return None
     path = as_path(source)
-    if not os.path.isfile(path) or may_be_divided(path):
-        return None
-    return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path)) if os.path.isfile(path) else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -331,17 +332,24 @@ def check_raw(raw: Sequence[str]) -> None:
         raise InputError(f"{banks[0]}: a bank is raw text alone: name one bank, or files")
     is_blank = True
     for source in find_sources(raw):
-        try:
+        with _column_remedy(source.name):
             blocks = list(islice(read_blocks(source), 2))
-        except InputError as error:
-            if "--column" not in str(error):
-                raise
-            raise InputError(
-                f"{error}: of tilth bank build {source.name} --out BANK; give the bank with --raw"
-            ) from error
         is_blank = is_blank and len(blocks) < 2 and not any(map(holds_text, blocks))
     if is_blank:
         raise InputError(f"{raw[0]}: holds no text: give at least one")
+
+
+@contextmanager
+def _column_remedy(name: str) -> Iterator[None]:
+    """Say where a column of raw text is named: `grow` itself takes none."""
+    try:
+        yield
+    except InputError as error:
+        if "--column" not in str(error):
+            raise
+        raise InputError(
+            f"{error}: of tilth bank build {name} --out BANK; give the bank with --raw"
+        ) from error
 
 
 def open_raw(raw: Sequence[str], out: Path, *, device: str) -> Bank | None:
@@ -350,8 +358,8 @@ def open_raw(raw: Sequence[str], out: Path, *, device: str) -> Bank | None:
         return None
     if is_bank(raw):
         return open_named(as_path(raw[0]), device=device)
-    check_raw(raw)
-    return build_named(out / BANK, raw, _ENCODER, BankSettings(quiet=True), device=device)
+    with _column_remedy(raw[0]):
+        return build_named(out / BANK, raw, _ENCODER, BankSettings(quiet=True), device=device)
 
 
 def domain_similarity(bank: Bank, task: GrowTask) -> dict[str, float | bool]:
